@@ -75,7 +75,6 @@ NOT_SEEN = {"PushTelemetry"}
 """Served, and sent by no recorded client: a client sends it only if its metrics are wanted."""
 
 NOT_SERVED = {
-    "DelegationToken": "security",
     "Share": "share groups",
     "Streams": "streams groups",
     "RaftVoter": "voters that join or leave a running quorum",

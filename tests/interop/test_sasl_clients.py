@@ -15,6 +15,7 @@ import aiokafka.errors
 import kafka
 import kafka.errors
 import pytest
+import trustme
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -90,15 +91,12 @@ def test_plain_takes_the_accounts_of_the_listener(cluster: WithLogins) -> None:
 def test_confluent_is_told_once_and_for_all(
     cluster: WithLogins, mechanism: str, user: str, password: str
 ) -> None:
-    told: list[KafkaError] = []
-    settings = cluster.librdkafka(mechanism, user, password)
-    producer = Producer({**settings, "error_cb": told.append})
-    wait_until(lambda: producer.poll(0.1) >= 0 and bool(told), 20, "the client is refused")
-    assert told[0].code() == KafkaError._AUTHENTICATION
+    told = refusal(cluster.librdkafka(mechanism, user, password))
+    assert told.code() == KafkaError._AUTHENTICATION
     text = (
         "Authentication failed during authentication due to invalid credentials with SASL mechanism"
     )
-    assert f"{text} {mechanism}" in told[0].str()
+    assert f"{text} {mechanism}" in told.str()
 
 
 def test_kafka_python_and_aiokafka_are_told_too(
@@ -230,3 +228,35 @@ def test_a_cluster_has_its_first_user_from_the_beginning(tmp_path: Path) -> None
         assert len(admin.list_topics(timeout=20).brokers) == 2
         described: Any = admin.describe_user_scram_credentials()
         assert [*described.result(20)] == ["admin"]
+
+
+def test_passwords_go_through_tls(tmp_path: Path) -> None:
+    """PLAIN needs no permission there."""
+    authority = trustme.CA()
+    own = authority.issue_cert("localhost", "127.0.0.1")
+    store, trusted = tmp_path / "node.pem", tmp_path / "ca.pem"
+    own.private_key_and_cert_chain_pem.write_to_path(str(store))
+    authority.cert_pem.write_to_path(str(trusted))
+    more = {
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_SSL,CONTROLLER:PLAINTEXT"
+        ),
+        "ottla.allow.plain.without.tls": "false",
+        "listener.name.clients.ssl.keystore.location": str(store),
+    }
+    with cluster_with_logins(tmp_path, 1, more) as cluster:
+        cluster.add_user(USER, PASSWORD)
+        through_tls = {"security.protocol": "SASL_SSL", "ssl.ca.location": str(trusted)}
+        for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+            settings = cluster.librdkafka(mechanism, USER, PASSWORD) | through_tls
+            assert AdminClient(settings).list_topics(timeout=20).brokers
+            wrong = cluster.librdkafka(mechanism, USER, "wrong") | through_tls
+            assert refusal(wrong).code() == KafkaError._AUTHENTICATION
+
+
+def refusal(settings: dict[str, Any]) -> KafkaError:
+    """What librdkafka says of a login that fails."""
+    told: list[KafkaError] = []
+    producer = Producer({**settings, "error_cb": told.append})
+    wait_until(lambda: producer.poll(0.1) >= 0 and bool(told), 20, "the client is refused")
+    return told[0]

@@ -6,10 +6,22 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka import KafkaConsumer, KafkaProducer
 
 from support.cluster import wait_until
@@ -161,3 +173,72 @@ def test_a_new_certificate_is_taken_without_a_restart(cluster: SecuredCluster) -
     wait_until(lambda: "are not taken" in cluster.log_of(1), 10, "the log says that it is refused")
     assert shown() != before
     made.issue(made.nodes, "node-1")
+
+
+NODES = ";".join(f"User:CN=node-{id},OU=tests,O=test" for id in (1, 2, 3))
+WITH_ACLS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    # The test's own questions come without a certificate.
+    "super.users": f"{NODES};User:ANONYMOUS;User:admin",
+    "ssl.principal.mapping.rules": r"RULE:^CN=(admin|alice),.*$/$1/,DEFAULT",
+}
+
+
+@pytest.mark.parametrize("local", [False, True], ids=["tcp", "local sockets"])
+def test_certificates_are_principals(tmp_path: Path, local: bool) -> None:
+    """Nodes by their whole names, clients by what the rules make of theirs. Over local sockets a node is itself."""
+    with SecuredCluster(tmp_path, 3, WITH_ACLS, client_auth="required", local=local) as cluster:
+        made = cluster.certificates
+
+        def as_client(name: str) -> dict[str, str | int | float | bool]:
+            file = str(made.issue(made.clients, name))
+            return {
+                **settings(cluster),
+                "ssl.certificate.location": file,
+                "ssl.key.location": file,
+            }
+
+        admin = AdminClient(as_client("admin"))
+        admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(30)
+        producer = Producer({**as_client("admin"), "acks": "all"})
+        producer.produce("orders", b"1")
+        assert producer.flush(30) == 0
+        alice = Producer({**as_client("alice"), "message.timeout.ms": 5_000})
+        refused: list[object] = []
+        alice.produce("orders", b"2", on_delivery=lambda error, _: refused.append(error))
+        alice.flush(30)
+        assert "authorization" in str(refused[0]).lower()
+        allow = AclBinding(
+            ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:alice", "*",
+            AclOperation.WRITE, AclPermissionType.ALLOW,
+        )  # fmt: skip
+        admin.create_acls([allow])[allow].result(30)
+        delivered: list[object] = []
+        alice = Producer(as_client("alice"))
+        alice.produce("orders", b"3", on_delivery=lambda error, _: delivered.append(error))
+        assert alice.flush(30) == 0
+        assert delivered == [None]
+
+
+def test_settings_of_one_listener_are_described_and_secrets_are_not(
+    cluster: SecuredCluster,
+) -> None:
+    name = "listener.name.clients.ssl.key.password"
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+    admin = AdminClient(settings(cluster))
+    # An encrypted key has a password; for one that is not, it changes nothing.
+    change = ConfigEntry(name, "planted", incremental_operation=AlterConfigOpType.SET)
+    asked = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[change])
+    admin.incremental_alter_configs([asked])[asked].result(30)
+
+    def described() -> dict[str, ConfigEntry]:
+        return admin.describe_configs([resource])[resource].result(30)
+
+    wait_until(lambda: name in described(), 10, "the broker knows the new setting")
+    found = described()
+    assert found[name].is_sensitive and found[name].value is None
+    assert found["ssl.key.password"].is_sensitive and found["ssl.key.password"].value is None
+    assert found["listener.name.clients.ssl.client.auth"].value == "none"
+    assert found["ssl.client.auth"].value == "required"
+    for node in cluster.nodes:
+        assert "planted" not in cluster.log_of(node)

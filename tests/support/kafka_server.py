@@ -56,3 +56,25 @@ def _start(node: NodeProcess) -> subprocess.Popen[bytes]:
 
 def _printed(node: NodeProcess) -> str:
     return (node.directory / PRINTED).read_text(errors="replace")
+
+
+@contextmanager
+def kafka_among(cluster: ProcessCluster, node_id: int) -> Iterator[None]:
+    """One node of a running cluster runs Kafka's programme, the others ours."""
+    node = cluster.nodes[node_id]
+    cluster.stop(node_id)
+    process = _start(node)
+    try:
+        cluster.adopt(node_id, process)
+        cluster.wait_ready(90)
+        yield
+    except BaseException as error:
+        error.add_note(f"--- Kafka as node {node_id}\n{_printed(node)[-4000:]}")
+        raise
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -36,12 +36,41 @@ SETTINGS = {
 }
 
 
+NODES_PASSWORD = "the-nodes-password"
+REAUTH_MS = 2_000
+BETWEEN_NODES = {
+    "listener.security.protocol.map": (
+        "PLAINTEXT:SASL_PLAINTEXT,CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
+    ),
+    "connections.max.reauth.ms": str(REAUTH_MS),
+    "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "listener.name.controller.plain.sasl.jaas.config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        f' username="node" password="{NODES_PASSWORD}" user_node="{NODES_PASSWORD}";'
+    ),
+    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+    "listener.name.plaintext.scram-sha-512.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        f' username="node" password="{NODES_PASSWORD}";'
+    ),
+}
+"""Nodes log in at each other, too, again and again. No listener is left without a login."""
+FIRST_NODE_USER = f"SCRAM-SHA-512=[name=node,password={NODES_PASSWORD}]"
+
+
+class OnlyByLogin(ProcessCluster):
+    """Questions without a login reach nobody. Nodes say by themselves that they are ready."""
+
+    def wait_ready(self, *_: Any, **__: Any) -> None:
+        pass
+
+
 class WithLogins:
     def __init__(self, cluster: ProcessCluster, ports: Mapping[int, int]) -> None:
         self.cluster = cluster
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        self.addresses = {id: ("127.0.0.1", port) for id, port in ports.items()}
 
     def add_user(self, name: str, password: str, mechanism: str = "SCRAM-SHA-512") -> None:
         info = ScramCredentialInfo(NUMBERS[mechanism], 4096)
@@ -80,9 +109,10 @@ def cluster_with_logins(
     brokers: int = 2,
     settings: Mapping[str, str] | None = None,
     first_user: str | None = None,
+    kind: type[ProcessCluster] = ProcessCluster,
 ) -> Iterator[WithLogins]:
     """`first_user` as kafka-storage takes it."""
-    cluster = ProcessCluster(directory / "cluster", brokers, {})
+    cluster = kind(directory / "cluster", brokers, {})
     ports = dict(zip(cluster.nodes, free_ports(brokers), strict=True))
     for node in cluster.nodes.values():
         file = directory / "cluster" / f"node-{node.id}" / "server.properties"

@@ -52,7 +52,9 @@ class SecuredCluster(ProcessCluster):
         overrides: Mapping[str, str] | None = None,
         *,
         client_auth: str = "none",
+        local: bool = False,
     ) -> None:
+        """`local`: nodes use Unix sockets among themselves."""
         super().__init__(directory / "cluster", brokers, overrides)
         self.certificates = made = Certificates(directory / "certificates")
         self.client_ports: dict[int, int] = {}
@@ -74,6 +76,8 @@ class SecuredCluster(ProcessCluster):
                 "listener.name.clients.ssl.client.auth": client_auth,
                 "listener.name.clients.ssl.truststore.location": made.clients_file,
             }
+            if local:
+                lines["ottla.local.sockets.enable"] = "true"
             added = "".join(f"{name}={value}\n" for name, value in lines.items())
             file.write_text(text.replace(plain, new) + added)
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from ottla.broker.apis.quorum import QuorumHandlers
 from ottla.broker.apis.quotas import QuotaHandlers
 from ottla.broker.apis.security import SaslHandlers, SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
+from ottla.broker.apis.tokens import DescribeTokensHandler, TokenHandlers
 from ottla.broker.apis.transactions import TransactionService
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
 from ottla.broker.cluster.acl_publisher import AclPublisher, authorizer_of
@@ -48,12 +50,14 @@ from ottla.broker.replication.directory_assignments import DirectoryAssignments
 from ottla.broker.replication.housekeeping import Housekeeping
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
+from ottla.broker.server.connection_limits import ConnectionLimits, LimitRules, Most, rules_of
 from ottla.broker.server.connections import Handler
-from ottla.broker.server.quotas import ClientQuotas
+from ottla.broker.server.quotas import ClientQuotas, Window
 from ottla.broker.server.registration import handlers_of
 from ottla.broker.server.server import Server
 from ottla.config.dynamic import current
 from ottla.config.node_settings import Settings
+from ottla.config.security_settings import PREFIX
 from ottla.config.values import ConfigError, ListenerAddress
 from ottla.events.node import NodeStarted, NodeStopping
 from ottla.log.checkpoints import MetaProperties
@@ -101,6 +105,10 @@ class Node:
         self.logs: LogManager | None = None
         self.authorizer = authorizer_of(settings)
         """One for all listeners. None: everything is allowed."""
+        self._limits = {
+            is_broker: self._connection_limits(is_broker) for is_broker in (False, True)
+        }
+        """Of the controller's listeners, and of the broker's. Neither takes the other's room."""
         self.logins = self._logins()
         """Only where a listener has SASL."""
         self.security = self._security()
@@ -141,6 +149,8 @@ class Node:
         await self._take_ports()
         cluster_id = self._take_directories()
         membership = await self._join(cluster_id)
+        if self.logins is not None:
+            await self.logins.start()
         if membership is not None:
             assert self.logs is not None
             self.broker = Broker(
@@ -153,6 +163,7 @@ class Node:
                 self.design,
                 self.unclean_elections,
                 self.security,
+                self._limits[True],
             )
             await self.broker.start(
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
@@ -161,6 +172,16 @@ class Node:
         if self.event_log is not None:
             assert self.quorum is not None
             self.event_log.start(self.quorum, self._to_controller)
+
+    def _connection_limits(self, is_broker: bool) -> ConnectionLimits:
+        settings = self.settings
+        alone = len(settings.broker_listeners) == 1
+        return ConnectionLimits(
+            rules_of(settings),
+            self.runtime.clock.monotonic,
+            Window(settings.quota_window_num, settings.quota_window_size_seconds),
+            protected=settings.inter_broker_listener_name if is_broker and not alone else None,
+        )
 
     def _security(self) -> NodeSecurity | None:
         if all(security.is_plain for security in self.settings.security.values()):
@@ -216,6 +237,7 @@ class Node:
                 AclHandlers(),
                 self.controller,
                 DescribeConfigsHandler(settings, lambda: quorum.image),
+                DescribeTokensHandler(settings, lambda: quorum.image),
             )
             self._serve(settings.controller_listeners, handlers)
         if self.logins is not None:
@@ -255,8 +277,7 @@ class Node:
                 idle_max_s=settings.connections_max_idle_ms / 1000
                 if settings.connections_max_idle_ms >= 0
                 else float("inf"),
-                connections_max=settings.max_connections,
-                connections_per_ip_max=settings.max_connections_per_ip,
+                limits=self._limits[listener in settings.broker_listeners],
             )
             server.authorizer = self.authorizer
             if self.logins is not None:
@@ -264,6 +285,7 @@ class Node:
             if self.security is not None:
                 server.tls = self.security.tls(listener.name)
                 server.who = self.security.who(listener.name)
+                server.nodes_of = self.security.nodes_of
             self.servers[listener.name] = server
             if self.observability is not None:
                 server.times = self.observability.request_times
@@ -365,9 +387,13 @@ class Node:
         listeners: tuple[ListenerAddress, ...],
         handlers: Mapping[ApiKey, Handler] | Mapping[int, Handler],
     ) -> None:
+        served = {int(key): handler for key, handler in handlers.items()}
+        if self.security is not None:
+            from ottla.broker.server.node_claims import holding_claims
+
+            served = holding_claims(served)
         for listener in listeners:
-            served = self.servers[listener.name].handlers
-            served.update((int(key), handler) for key, handler in handlers.items())
+            self.servers[listener.name].handlers.update(served)
 
     async def until_failure(self) -> None:
         """Wait for what ends a node: a cluster that does not take it back, or a disk without which it cannot go on."""
@@ -394,6 +420,8 @@ class Node:
             await self.quorum.stop()
         for server in self.servers.values():
             server.close()
+        if self.logins is not None:
+            self.logins.stop()
         if self.security is not None:
             self.security.stop()
         if self.broker is None and self.logs is not None:
@@ -429,9 +457,11 @@ class Broker:
         design: NodeDesign,
         unclean_elections: Mapping[tuple[uuid.UUID, int], int],
         security: NodeSecurity | None,
+        limits: ConnectionLimits,
     ) -> None:
         to_brokers = runtime if security is None else security.to_brokers
         self._security = security
+        self._limits = limits
         self.settings = settings
         self._servers = servers
         self.runtime = runtime
@@ -528,6 +558,7 @@ class Broker:
         self.cluster.update(self.source.image, True)
         self.replicas.apply_all(self.source.image)
         self.quotas.refresh()
+        self._limits.quotas_changed(self.source.image.client_quotas)
         self._settings_changed(self.source.image)
         self.is_serving = True
         await self._unless_refused(self.assignments.losses_reported)
@@ -568,6 +599,8 @@ class Broker:
         if self.is_serving:
             self.cluster.update(image, bool(delta))
             self.quotas.refresh()
+            if delta.changed_quotas:
+                self._limits.quotas_changed(image.client_quotas)
             self.replicas.apply(image, delta)
             if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
                 self._settings_changed(image)
@@ -594,9 +627,19 @@ class Broker:
         )
         if self._security is not None:
             self._security.settings_changed({**image.config(BROKER_RESOURCE, ""), **own})
-        for server in self._servers:
-            server.connections_max = value("max.connections")
-            server.connections_per_ip_max = value("max.connections.per.ip")
+        self._limits.change(self._limit_rules(value, {**image.config(BROKER_RESOURCE, ""), **own}))
+
+    def _limit_rules(self, value: Callable[[str], Any], configs: Mapping[str, str]) -> LimitRules:
+        settings = self.settings
+        with suppress(ConfigError):  # of another listener than ours: `NodeSecurity` says so
+            settings = settings.changed(
+                {name: text for name, text in configs.items() if name.startswith(PREFIX)}
+            )
+        return rules_of(settings)._replace(
+            of_all=Most(value("max.connections"), value("max.connection.creation.rate")),
+            per_address=value("max.connections.per.ip"),
+            of_addresses=dict(value("max.connections.per.ip.overrides")),
+        )
 
     def _handlers(self) -> dict[ApiKey, Handler]:
         """Every API of the broker's listeners, by family. Each object names its APIs itself, with `@serves`."""
@@ -627,6 +670,8 @@ class Broker:
             DescribeConfigsHandler(settings, lambda: cluster.image),
             ListConfigResourcesHandler(lambda: cluster.image),
             LoggerHandlers(settings.node_id, self.to_controller.forward),
+            TokenHandlers(settings, self.to_controller.forward),
+            DescribeTokensHandler(settings, lambda: cluster.image),
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
             SaslHandlers(),

@@ -24,6 +24,7 @@ from ottla.config.security_settings import (
     CIPHER_SUITES,
     CLIENT_AUTH,
     IDENTIFICATION,
+    JWKS_ADDRESS,
     MECHANISM,
     MECHANISM_LIST,
     PREFIX,
@@ -53,6 +54,7 @@ from ottla.config.values import (
     LISTENERS,
     LONG_MAX,
     OPTIONAL_TEXT,
+    PER_ADDRESS,
     POLICIES,
     PROTOCOL_MAP,
     PROTOCOLS,
@@ -98,7 +100,7 @@ class Setting:
     @property
     def is_optional(self) -> bool:
         """Whether it may have no value."""
-        return self.kind in (OPTIONAL_TEXT, SELECTOR, SECRET, MECHANISM)
+        return self.kind in (OPTIONAL_TEXT, SELECTOR, SECRET, MECHANISM, JWKS_ADDRESS)
 
     @property
     def is_secret(self) -> bool:
@@ -207,10 +209,29 @@ class Settings:
         "connections.max.idle.ms", long(-1), 600_000, "Idle connections are closed after this time."
     )
     max_connections: int = setting(
-        "max.connections", integer(0), INT_MAX, "Connections a broker accepts at one time."
+        "max.connections",
+        integer(0),
+        INT_MAX,
+        "Connections of all listeners that have logged in, or need not. Further ones wait to be accepted. May also be given "
+        "for one listener.",
     )
     max_connections_per_ip: int = setting(
-        "max.connections.per.ip", integer(0), INT_MAX, "Connections accepted from one address."
+        "max.connections.per.ip",
+        integer(0),
+        INT_MAX,
+        "Connections from one address. Further ones are closed at once.",
+    )
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = setting(
+        "max.connections.per.ip.overrides",
+        PER_ADDRESS,
+        (),
+        "Other limits than max.connections.per.ip for these addresses: 10.0.0.7:200,10.0.0.8:50.",
+    )
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate",
+        integer(0),
+        INT_MAX,
+        "New connections a second. Further ones wait to be accepted. May also be given for one listener.",
     )
 
     # TLS. All of these, and those of SASL, may also be given for one listener: listener.name.<name>.<setting>.
@@ -311,7 +332,7 @@ class Settings:
         "sasl.enabled.mechanisms",
         MECHANISM_LIST,
         (),
-        "Mechanisms of a SASL listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        "Mechanisms of a SASL listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
     )
     sasl_mechanism_inter_broker_protocol: str | None = setting(
         "sasl.mechanism.inter.broker.protocol",
@@ -358,6 +379,12 @@ class Settings:
         1_000,
         "Connections of a listener that have not finished TLS and login. The oldest gives way to one more.",
     )
+    ottla_failed_authentication_delay_max_ms: int = setting(
+        "ottla.failed.authentication.delay.max.ms",
+        integer(0),
+        10_000,
+        "The delay of failed logins doubles with each further one from the same address, up to this.",
+    )
     ottla_allow_plain_without_tls: bool = setting(
         "ottla.allow.plain.without.tls",
         BOOLEAN,
@@ -369,6 +396,96 @@ class Settings:
         BOOLEAN,
         True,
         "Whether a changed or removed SCRAM credential ends the sessions that began with it.",
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        JWKS_ADDRESS,
+        None,
+        "Where the public keys lie that tokens of OAUTHBEARER are signed by: https://… or file:///path.",
+    )
+    sasl_oauthbearer_expected_issuer: str | None = setting(
+        "sasl.oauthbearer.expected.issuer",
+        OPTIONAL_TEXT,
+        None,
+        "Who issues tokens: their claim iss.",
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
+        "sasl.oauthbearer.expected.audience",
+        LIST,
+        (),
+        "For whom tokens are issued: one of these must be in their claim aud.",
+    )
+    sasl_oauthbearer_allow_unverified_issuer: bool = setting(
+        "sasl.oauthbearer.allow.unverified.issuer",
+        BOOLEAN,
+        False,
+        "Start without sasl.oauthbearer.expected.issuer.",
+    )
+    sasl_oauthbearer_allow_unverified_audience: bool = setting(
+        "sasl.oauthbearer.allow.unverified.audience",
+        BOOLEAN,
+        False,
+        "Start without sasl.oauthbearer.expected.audience: tokens for other services count here, too.",
+    )
+    ottla_allow_unsecured_jwt: bool = setting(
+        "ottla.allow.unsecured.jwt",
+        BOOLEAN,
+        False,
+        "Believe tokens that nobody has signed: then everybody can be everybody. For tests only.",
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        "sasl.oauthbearer.clock.skew.seconds",
+        integer(0),
+        30,
+        "How much the issuer's clock may be ahead of this node's.",
+    )
+    sasl_oauthbearer_scope_claim_name: str = setting(
+        "sasl.oauthbearer.scope.claim.name", TEXT, "scope", "The claim of tokens with their scope."
+    )
+    sasl_oauthbearer_sub_claim_name: str = setting(
+        "sasl.oauthbearer.sub.claim.name", TEXT, "sub", "The claim of tokens with the user's name."
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        long(1),
+        HOUR_MS,
+        "How often the issuer's keys are read again.",
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        long(1),
+        100,
+        "How soon that is tried again if it fails; twice as long each time.",
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        long(1),
+        10_000,
+        "The longest time between two such tries.",
+    )
+    delegation_token_secret_key: Secret | None = setting(
+        "delegation.token.secret.key",
+        SECRET,
+        None,
+        "What delegation tokens are made with, the same on all nodes. Without it there are no tokens.",
+    )
+    delegation_token_max_lifetime_ms: int = setting(
+        "delegation.token.max.lifetime.ms",
+        long(1),
+        WEEK_MS,
+        "How long a delegation token can live, however often it is renewed.",
+    )
+    delegation_token_expiry_time_ms: int = setting(
+        "delegation.token.expiry.time.ms",
+        long(1),
+        24 * HOUR_MS,
+        "How long a delegation token counts before it must be renewed.",
+    )
+    delegation_token_expiry_check_interval_ms: int = setting(
+        "delegation.token.expiry.check.interval.ms",
+        long(1),
+        HOUR_MS,
+        "How often tokens that are over are removed. They do not count before that either.",
     )
     ottla_decoy_secret: Secret | None = setting(
         "ottla.decoy.secret",
@@ -506,6 +623,31 @@ class Settings:
         long(-1),
         256 << 20,
         "How large the event log may become; -1: no limit. Counts when the topic is created.",
+    )
+
+    ottla_audit_topic: str = setting(
+        "ottla.audit.topic",
+        choice("__ottla_audit", ""),
+        "__ottla_audit",
+        "Where logins, denials and changes are recorded, if there is an authorizer or SASL. Empty: in the node's log only.",
+    )
+    ottla_audit_queue_max: int = setting(
+        "ottla.audit.queue.max",
+        integer(1),
+        20_000,
+        "Entries of the audit that wait while its topic cannot be written. More are dropped, and counted.",
+    )
+    ottla_audit_retention_ms: int = setting(
+        "ottla.audit.retention.ms",
+        long(-1),
+        30 * 24 * 3_600_000,
+        "How long the audit keeps its entries; -1: for ever. Counts when the topic is created.",
+    )
+    ottla_audit_retention_bytes: int = setting(
+        "ottla.audit.retention.bytes",
+        long(-1),
+        1 << 30,
+        "How large the audit may become; -1: no limit. Counts when the topic is created.",
     )
 
     ottla_local_sockets_enable: bool = setting(

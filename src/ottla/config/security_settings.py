@@ -25,7 +25,7 @@ PROTOCOL_NUMBERS: Final[Mapping[str, int]] = {
     "SASL_SSL": 3,
 }
 """Kafka's security protocols, with their numbers on the wire."""
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PREFIX: Final = "listener.name."
 
 CIPHERS: Final[Mapping[str, str]] = {
@@ -57,7 +57,23 @@ STORE_SETTINGS: Final = frozenset(
     )
 )
 """What may change while a node runs, in the form for one listener."""
-SASL_SETTINGS: Final = frozenset(
+OAUTH_SETTINGS: Final = frozenset(
+    (
+        "ottla.allow.unsecured.jwt",
+        "sasl.oauthbearer.allow.unverified.audience",
+        "sasl.oauthbearer.allow.unverified.issuer",
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
+    )
+)
+SASL_SETTINGS: Final = OAUTH_SETTINGS | frozenset(
     (
         "connections.max.reauth.ms",
         "sasl.jaas.config",
@@ -70,6 +86,8 @@ LISTENER_SETTINGS: Final = (
     | SASL_SETTINGS
     | {
         "connection.failed.authentication.delay.ms",
+        "max.connection.creation.rate",
+        "max.connections",
         "ottla.allow.plain.without.tls",
         "ottla.authentication.timeout.ms",
         "ottla.trust.removed.grace.ms",
@@ -116,11 +134,16 @@ def _parse_mechanisms(text: str) -> tuple[str, ...]:
 def _mechanism(name: str) -> str:
     if name == "GSSAPI":
         raise ValueError("GSSAPI (Kerberos) is not served; use SCRAM-SHA-512, or certificates")
-    if name == "OAUTHBEARER":
-        raise ValueError("OAUTHBEARER is not served yet; use SCRAM-SHA-512, or certificates")
     if name not in MECHANISMS:
         raise ValueError(f"'{name}' is not one of {', '.join(MECHANISMS)}")
     return name
+
+
+def _parse_jwks_address(text: str) -> str | None:
+    """http could be changed on its way, and then anybody could be anybody."""
+    if text and not text.startswith(("https://", "file:///")):
+        raise ValueError("is neither https://… nor file:///path")
+    return text or None
 
 
 def _parse_store_type(text: str) -> str:
@@ -170,6 +193,7 @@ MECHANISM_LIST: SettingKind[tuple[str, ...]] = SettingKind("LIST", _parse_mechan
 MECHANISM: SettingKind[str | None] = SettingKind(
     "STRING", lambda text: _mechanism(text) if text else None
 )
+JWKS_ADDRESS: SettingKind[str | None] = SettingKind("STRING", _parse_jwks_address)
 STORE_TYPE: SettingKind[str] = SettingKind("STRING", _parse_store_type)
 TLS_VERSIONS: SettingKind[tuple[str, ...]] = SettingKind("LIST", _parse_tls_versions)
 CIPHER_SUITES: SettingKind[tuple[str, ...]] = SettingKind("LIST", _parse_ciphers)
@@ -201,12 +225,30 @@ def take_apart(name: str, listeners: Collection[str]) -> ListenerSetting:
     for mechanism in MECHANISMS:
         if setting.startswith(mechanism.lower() + "."):
             setting = setting[len(mechanism) + 1 :]
-            if setting not in SASL_SETTINGS:
+            of_another = setting in OAUTH_SETTINGS and mechanism != "OAUTHBEARER"
+            if setting not in SASL_SETTINGS or of_another:
                 raise ValueError(f"{setting} is not a setting of one mechanism")
             return ListenerSetting(listener, mechanism, setting)
     if setting not in LISTENER_SETTINGS and setting not in TLS_WITHOUT_EFFECT:
         raise ValueError(f"{setting} is not a setting of one listener")
     return ListenerSetting(listener, None, setting)
+
+
+class OAuthSecurity(NamedTuple):
+    """Which tokens count on one listener with OAUTHBEARER. Each field is the setting of its name."""
+
+    jwks_endpoint_url: str | None
+    expected_issuer: str | None
+    expected_audience: tuple[str, ...]
+    allow_unverified_issuer: bool
+    allow_unverified_audience: bool
+    allow_unsecured: bool
+    clock_skew_seconds: int
+    scope_claim_name: str
+    sub_claim_name: str
+    refresh_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,6 +267,8 @@ class SaslSecurity:
     """With what nodes log in here, if it is a listener that nodes use for each other."""
     decoy_secret: Secret | None
     """For the answers about users that do not exist."""
+    oauth: OAuthSecurity | None
+    """None without OAUTHBEARER."""
 
     @property
     def frame_bytes_max(self) -> int:
@@ -420,6 +464,14 @@ class _ListenerValues:
 
     def tls_faults(self, tls: TlsOptions, *, serves: bool, asks: bool) -> Iterator[tuple[str, str]]:
         """`serves`: this node has the listener. `asks`: it connects to that of others."""
+        rules = self._value("ssl.principal.mapping.rules")
+        if rules != "DEFAULT":
+            from ottla.security.names import MappingRules
+
+            try:
+                MappingRules(rules)
+            except ValueError as error:
+                yield "ssl.principal.mapping.rules", str(error)
         if not tls.protocols:
             yield (
                 "ssl.cipher.suites",
@@ -493,7 +545,50 @@ class _ListenerValues:
             self._value("connection.failed.authentication.delay.ms"),
             node_mechanism,
             settings.ottla_decoy_secret,
+            self._oauth() if "OAUTHBEARER" in mechanisms else None,
         )
+
+    def _oauth(self) -> OAuthSecurity:
+        def value(setting: str) -> Any:
+            return self._value(f"sasl.oauthbearer.{setting}", "OAUTHBEARER")
+
+        return OAuthSecurity(
+            value("jwks.endpoint.url"),
+            value("expected.issuer"),
+            value("expected.audience"),
+            value("allow.unverified.issuer"),
+            value("allow.unverified.audience"),
+            self._value("ottla.allow.unsecured.jwt", "OAUTHBEARER"),
+            value("clock.skew.seconds"),
+            value("scope.claim.name"),
+            value("sub.claim.name"),
+            value("jwks.endpoint.refresh.ms"),
+            value("jwks.endpoint.retry.backoff.ms"),
+            value("jwks.endpoint.retry.backoff.max.ms"),
+        )
+
+    def _oauth_faults(self, oauth: OAuthSecurity) -> Iterator[tuple[str, str]]:
+        """Tokens of anybody, or for anybody, are no proof of anything (CVE-2026-33557)."""
+        needed = f"is missing: clients log in by OAUTHBEARER at listener {self._name}; "
+        if oauth.allow_unsecured:
+            return  # then tokens prove nothing, and the operator has said that this is wanted
+        if oauth.jwks_endpoint_url is None:
+            yield (
+                "sasl.oauthbearer.jwks.endpoint.url",
+                needed + "give the https address of the issuer's keys, or a file:///path",
+            )
+        if oauth.expected_issuer is None and not oauth.allow_unverified_issuer:
+            yield (
+                "sasl.oauthbearer.expected.issuer",
+                needed + "give what tokens have as iss, or set"
+                " sasl.oauthbearer.allow.unverified.issuer=true",
+            )
+        if not oauth.expected_audience and not oauth.allow_unverified_audience:
+            yield (
+                "sasl.oauthbearer.expected.audience",
+                needed + "give what tokens have as aud, or set"
+                " sasl.oauthbearer.allow.unverified.audience=true",
+            )
 
     def sasl_faults(
         self, sasl: SaslSecurity, *, serves: bool, asks: bool
@@ -524,6 +619,14 @@ class _ListenerValues:
                 f"SCRAM cannot be used at the controllers' listener {self._name}: its passwords are in the"
                 " metadata, which controllers have only after they found each other. Use SSL with certificates,"
                 " or PLAIN",
+            )
+        if sasl.oauth is not None:
+            yield from self._oauth_faults(sasl.oauth)
+        if asks and sasl.node_mechanism == "OAUTHBEARER":
+            yield (
+                "sasl.mechanism.inter.broker.protocol",
+                f"nodes cannot log in by OAUTHBEARER at listener {self._name}; use SSL with"
+                " certificates, or SCRAM-SHA-512",
             )
         for mechanism, text in sasl.jaas.items():
             if text is not None:
@@ -559,7 +662,7 @@ class _ListenerValues:
         except jaas.JaasError as error:
             yield "sasl.jaas.config", f"of {mechanism} at listener {self._name} {error}"
             return
-        wanted = jaas.PLAIN if mechanism == "PLAIN" else jaas.SCRAM
+        wanted = {"PLAIN": jaas.PLAIN, "OAUTHBEARER": jaas.OAUTHBEARER}.get(mechanism, jaas.SCRAM)
         if module.name != wanted:
             yield (
                 "sasl.jaas.config",

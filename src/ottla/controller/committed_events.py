@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
+from ottla.config.dynamic import dynamic_row
 from ottla.controller.acls import acl_of
 from ottla.controller.draft import Draft, IsrProposal
 from ottla.controller.elections import PartitionAssignment
@@ -35,9 +36,12 @@ from ottla.metadata.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     MetadataRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
 )
+from ottla.security.secrets import HIDDEN
 
 KINDS = (
     LeaderElected,
@@ -49,6 +53,7 @@ KINDS = (
 )
 
 ACL = "acl"
+TOKEN = "delegation token"
 RESOURCES = {TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker", GROUP_RESOURCE: "group"}
 
 
@@ -68,6 +73,7 @@ def committed_events(draft: Draft, by: str | None) -> Iterator[Event]:
     if by is not None:
         yield from _settings(draft.before, draft.records, by)
         yield from _acls(draft.before, draft.records, by)
+        yield from _tokens(draft.before, draft.records, by)
 
 
 def leader_changes(
@@ -160,7 +166,11 @@ def _settings(
                 continue  # it was created with this setting
             old = before.config(kind, resource).get(record.name)
             what = f"{RESOURCES.get(kind, str(kind))}:{resource}" if resource else "cluster"
-            yield SettingChanged(what, record.name, old, record.value, by)
+            new = record.value
+            row = dynamic_row(record.name) if kind == BROKER_RESOURCE else None
+            if row is not None and row.is_secret:
+                old, new = (None if each is None else HIDDEN for each in (old, new))
+            yield SettingChanged(what, record.name, old, new, by)
         elif isinstance(record, ClientQuotaRecord):
             members = [(each.entity_type, each.entity_name) for each in record.entity]
             entity = tuple(sorted(members, key=lambda member: member[0]))
@@ -183,6 +193,25 @@ def _acls(
         elif isinstance(record, RemoveAccessControlEntryRecord):
             old = before.acls[record.id]
             yield SettingChanged(_resource(old), ACL, _entry(old), None, by)
+
+
+def _tokens(
+    before: MetadataImage, records: Iterable[MetadataRecord], by: str
+) -> Iterator[SettingChanged]:
+    """Of tokens that somebody made, renewed or removed; not of those that were over and are swept."""
+    for record in records:
+        if isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):
+            old = before.delegation_tokens.get(record.token_id)
+            new = record if isinstance(record, DelegationTokenRecord) else None
+            owner = old or new
+            if owner is not None:
+                yield SettingChanged(owner.owner, TOKEN, _token(old), _token(new), by)
+
+
+def _token(token: DelegationTokenRecord | None) -> str | None:
+    if token is None:
+        return None
+    return f"{token.token_id} until {token.expiration_timestamp}, made by {token.requester}"
 
 
 def _resource(record: AccessControlEntryRecord) -> str:

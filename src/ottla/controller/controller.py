@@ -27,6 +27,7 @@ from ottla.controller import (
     partitions,
     quotas,
     reassignments,
+    tokens,
     topics,
 )
 from ottla.controller.brokers import Assignment, Heartbeat, Registration, Sessions
@@ -37,6 +38,7 @@ from ottla.controller.features import FeatureUpdate
 from ottla.controller.partitions import ElectionType
 from ottla.controller.quotas import QuotaChanges
 from ottla.controller.reassignments import ReassignedPartition
+from ottla.controller.tokens import NewToken
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
 from ottla.events.controller import FenceCause
 from ottla.metadata.image import MetadataImage
@@ -52,6 +54,7 @@ from ottla.metadata.records import (
     ProducerIdsRecord,
 )
 from ottla.security.acls import Acl, AclFilter
+from ottla.security.principals import Principal
 from ottla.wire.errors import ErrorCode, KafkaError
 
 PRODUCER_ID_BLOCK = 1_000
@@ -264,6 +267,22 @@ class Controller:
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> ControllerResult:
         return self.decide(lambda draft: acls.delete(draft, filters))
+
+    def create_token(self, wanted: NewToken, wall_ms: int) -> ControllerResult:
+        return self.decide(lambda draft: tokens.create(draft, wanted, self._random, wall_ms))
+
+    def renew_token(
+        self, requester: Principal, hmac: bytes, period_ms: int, wall_ms: int
+    ) -> ControllerResult:
+        return self.decide(lambda draft: tokens.renew(draft, requester, hmac, period_ms, wall_ms))
+
+    def expire_token(
+        self, requester: Principal, hmac: bytes, period_ms: int, wall_ms: int
+    ) -> ControllerResult:
+        return self.decide(lambda draft: tokens.expire(draft, requester, hmac, period_ms, wall_ms))
+
+    def sweep_tokens(self, wall_ms: int) -> ControllerResult:
+        return self.decide(lambda draft: tokens.sweep(draft, wall_ms))
 
     def update_features(
         self, wanted: Sequence[FeatureUpdate], *, validate_only: bool = False

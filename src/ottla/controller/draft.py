@@ -31,6 +31,7 @@ from ottla.metadata.records import (
     MetadataRecord,
     PartitionChangeRecord,
 )
+from ottla.security.tokens import TokenRules
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import UNLISTED_TOPICS
 
@@ -78,6 +79,8 @@ class ControllerConfig:
     rebalance_leaders: bool = True
     rebalance_interval: float = 300.0
     delete_topics: bool = True
+    tokens: TokenRules | None = None
+    """What holds for delegation tokens; None: there are none."""
     has_authorizer: bool = False
     """Whether ACLs decide anything. Without an authorizer none are written."""
     change: ChangeRule | None = None

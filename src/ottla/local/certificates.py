@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ottla.local.private_files import private_directory, write_private
+from ottla.security.node_claims import NODE_URI
 
 NODES: Final = "nodes"
 CLIENTS: Final = "clients"
@@ -33,8 +34,6 @@ CA_DAYS: Final = 3650
 NODE_DAYS: Final = 30
 CLIENT_DAYS: Final = 90
 HOSTS: Final = ("localhost", "127.0.0.1", "::1")
-NODE_URI: Final = "urn:ottla:node:"
-"""Followed by the node's id."""
 _EARLIER: Final = datetime.timedelta(minutes=5)
 """Another machine's clock may be behind."""
 

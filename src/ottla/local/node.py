@@ -91,7 +91,7 @@ def _take_all_descriptors() -> None:
 
 
 def _leave_no_core(settings: Settings) -> None:
-    """A core file would hold keys and passwords in plain text, wherever the system puts it."""
+    """A core file would hold the keys and passwords of a node that has any."""
     if not all(security.is_plain for security in settings.security.values()):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

@@ -170,6 +170,8 @@ class Delta:
     changed_quotas: list[QuotaKey] = field(default_factory=list)
     changed_scram: list[tuple[str, int]] = field(default_factory=list)
     changed_acls: list[UUID] = field(default_factory=list)
+    changed_tokens: list[str] = field(default_factory=list)
+    """Ids of delegation tokens."""
     unclean_elections: dict[tuple[UUID, int], int] = field(default_factory=dict)
     """The leader epochs that began with an election in which committed records may have been lost, the last of each
     partition. The image does not hold them: it forgets such an election when its leader has recovered."""
@@ -186,6 +188,7 @@ class Delta:
             or self.changed_quotas
             or self.changed_scram
             or self.changed_acls
+            or self.changed_tokens
         )
 
 
@@ -318,6 +321,7 @@ class MetadataImage:
             changed_quotas=_differing(old.client_quotas, self.client_quotas),
             changed_scram=_differing(old.scram, self.scram),
             changed_acls=_differing(old.acls, self.acls),
+            changed_tokens=_differing(old.delegation_tokens, self.delegation_tokens),
         )
         for topic_id in _differing(old.topics_by_id, self.topics_by_id):
             topic, before = self.topics_by_id.get(topic_id), old.topics_by_id.get(topic_id)
@@ -729,5 +733,6 @@ class _Edit:
             changed_quotas=list(self.quotas.changes),
             changed_scram=list(self.scram.changes),
             changed_acls=list(self.acls.changes),
+            changed_tokens=list(self.tokens.changes),
             unclean_elections=self.unclean_elections,
         )

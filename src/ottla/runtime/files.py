@@ -27,6 +27,9 @@ PROBE = [bytearray(1)]
 PROBE_EVERY_BYTES = 128 * 1024
 """Systems read ahead about so much. A page in memory says nothing about pages farther off."""
 BRING_BYTES = 256 * 1024
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+"""Of everything that a node makes. Its metadata has keys of users, and its logs have what clients may read only by ACLs."""
 
 
 def _sync(descriptor: int) -> None:
@@ -189,7 +192,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644), self.flush_times)
+        return RealFile(path, os.open(path, flags, FILE_MODE), self.flush_times)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -201,7 +204,7 @@ class RealDisk:
         return sorted(os.listdir(path))
 
     def make_dirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)

@@ -98,6 +98,7 @@ class TlsConnection(SocketConnection):
         tls: RealTls,
         *,
         accepted: bool,
+        handshake_s: float = 0.0,
     ) -> None:
         super().__init__(loop, memory, connected, frame_bytes_max, accepted=accepted)
         self._secured = connected
@@ -112,6 +113,7 @@ class TlsConnection(SocketConnection):
         self.identity = Identity(
             certificate=chain[0] if chain else None,
             tls=f"{connected.version()} {(connected.cipher() or ('?',))[0]}",
+            handshake_s=handshake_s,
         )
         tls.connections[self] = None
 
@@ -309,6 +311,7 @@ class _Handshake(NamedTuple):
     """One that is under way. `secured` is the socket itself until the first byte has come."""
 
     peer: tuple[str, int]
+    began: float
     timer: asyncio.TimerHandle
     memory: ReceiveMemory
     frame_bytes_max: int
@@ -338,7 +341,9 @@ class Handshakes:
         options = self._tls.options
         peer = address_of(connected.getpeername())
         timer = self._loop.call_later(options.handshake_timeout_s, self._too_late, connected)
-        self._under_way[connected] = _Handshake(peer, timer, memory, frame_bytes_max, accept)
+        self._under_way[connected] = _Handshake(
+            peer, self._loop.time(), timer, memory, frame_bytes_max, accept
+        )
         self._loop.add_reader(connected.fileno(), self._readable, connected)
         if len(self._under_way) > options.handshakes_max:
             self._fail(next(iter(self._under_way)), "too many handshakes are under way")
@@ -425,6 +430,7 @@ class Handshakes:
                 handshake.frame_bytes_max,
                 self._tls,
                 accepted=True,
+                handshake_s=self._loop.time() - handshake.began,
             )
         except OSError as problem:  # already gone again
             logger.debug("accept failed peer=%s error=%s", handshake.peer, problem)

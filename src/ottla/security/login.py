@@ -24,9 +24,12 @@ class Accepted(NamedTuple):
     user: str
     message: bytes = b""
     rests_on: tuple[str, int] | None = None
-    """The stored credential (user, number of the SCRAM mechanism) without which the login would have failed."""
+    """The stored credential (user, number of the SCRAM mechanism) without which the login would have failed. Of a
+    delegation token: its id, and TOKEN."""
     expires_ms: int | None = None
     """Wall-clock milliseconds at which the credential ends; None: it does not."""
+    by_token: bool = False
+    """By a delegation token of this user."""
 
 
 class Work(NamedTuple):

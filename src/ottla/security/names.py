@@ -2,7 +2,8 @@
 
 ACLs and super.users name certificates by this text, so it must be Java's to the letter: `X500Principal.getName()`, RFC 2253.
 It is made of the certificate's DER, because OpenSSL's and Python's texts lose what is unusual in it. Nobody else reads the
-name: an alternative name (an e-mail address, a host) is never who somebody is.
+name: an alternative name (an e-mail address, a host) is never who somebody is. A URI may only narrow what a node says that it
+is (`node_claims`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ NAME_CHARS_MAX: Final = 4_096
 """A longer name is refused. It bounds what a rule's pattern can cost."""
 
 _SEQUENCE, _SET, _OID = 0x30, 0x31, 0x06
+_ALTERNATIVE_NAMES: Final = bytes.fromhex("551d11")
+"""2.5.29.17, as it is in extensions."""
+_URI: Final = 0x86
 _STRINGS: Final = frozenset((0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E))
 """UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString. Java reads all of them as UTF-8, and so do
 we: whoever takes another encoding gets the name that Kafka would give."""
@@ -68,15 +72,20 @@ def _item(data: bytes, position: int = 0) -> _Der:
     return _Der(tag, data[position : start + length], data[start : start + length])
 
 
-def subject_of(certificate: bytes) -> bytes:
-    """DER of the subject of a certificate in DER."""
+def _parts(certificate: bytes) -> list[_Der]:
+    """Of a certificate in DER: number, algorithm, issuer, validity, subject, key, and perhaps more."""
     whole = _item(certificate)
     if whole.tag != _SEQUENCE:
         raise InvalidName("not a certificate")
     parts = list(_items(_item(whole.content).content))
     if parts and parts[0].tag == 0xA0:  # the version, which the first one does not write
         del parts[0]
-    # Number, algorithm, issuer, validity, subject, ...
+    return parts
+
+
+def subject_of(certificate: bytes) -> bytes:
+    """DER of the subject of a certificate in DER."""
+    parts = _parts(certificate)
     if len(parts) < 6 or parts[4].tag != _SEQUENCE:
         raise InvalidName("not a certificate")
     return parts[4].whole
@@ -97,6 +106,24 @@ def distinguished_name(subject: bytes) -> str:
 
 def name_of(certificate: bytes) -> str:
     return distinguished_name(subject_of(certificate))
+
+
+def alternative_uris(certificate: bytes) -> list[str]:
+    """The URIs among the alternative names of a certificate in DER."""
+    for part in _parts(certificate)[6:]:
+        if part.tag != 0xA3:
+            continue
+        for extension in _items(_item(part.content).content):
+            fields = list(_items(extension.content))
+            if len(fields) < 2 or fields[0].content != _ALTERNATIVE_NAMES:
+                continue
+            names = _item(fields[-1].content)  # before it there may be whether it is critical
+            return [
+                name.content.decode("ascii", "replace")
+                for name in _items(names.content)
+                if name.tag == _URI
+            ]
+    return []
 
 
 def _attribute(pair: _Der) -> str:

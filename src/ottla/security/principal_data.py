@@ -5,7 +5,7 @@ A broker that forwards a client's request names the client in the Envelope. Apac
 
 from __future__ import annotations
 
-from ottla.security.principals import Principal
+from ottla.security.principals import Principal, TokenPrincipal
 from ottla.wire.record_codec import (
     BOOL,
     STRING,
@@ -29,7 +29,11 @@ class DefaultPrincipalData(CoordinatorValue):
 
 def principal_to_bytes(principal: Principal) -> bytes:
     return write_value(
-        DefaultPrincipalData(type=principal.type, name=principal.name, token_authenticated=False)
+        DefaultPrincipalData(
+            type=principal.type,
+            name=principal.name,
+            token_authenticated=principal.is_by_token,
+        )
     )
 
 
@@ -39,4 +43,5 @@ def principal_from_bytes(raw: bytes) -> Principal:
         data = read_value(DefaultPrincipalData, raw)
     except MalformedRecord as error:
         raise ValueError(f"no principal: {error}") from error
-    return Principal(data.type, data.name)
+    kind = TokenPrincipal if data.token_authenticated else Principal
+    return kind(data.type, data.name)

@@ -16,6 +16,21 @@ class Principal(NamedTuple):
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
 
+    @property
+    def is_by_token(self) -> bool:
+        """Whether a delegation token was enough to log in."""
+        return False
+
+
+class TokenPrincipal(Principal):
+    """The owner of a delegation token, as whom somebody with the token has logged in. It is equal to the owner."""
+
+    __slots__ = ()
+
+    @property
+    def is_by_token(self) -> bool:
+        return True
+
 
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 """Whoever did not log in."""

@@ -65,6 +65,7 @@ class Login(NamedTuple):
     rests_on: tuple[str, int] | None
     session_ends: float | None
     """By the monotonic clock."""
+    by_token: bool = False
 
 
 # Verdicts. A frame is complete, with its size.
@@ -229,17 +230,20 @@ class SaslServer:
 
     def _accepted(self, accepted: Accepted, now: float, wall_ms: int) -> Verdict:
         before = self.login
-        if before is not None and before.user != accepted.user:
+        who = accepted.user, accepted.by_token
+        if before is not None and (before.user, before.by_token) != who:
             text = (
                 "Cannot change principals during re-authentication from"
                 f" User:{before.user} to User:{accepted.user}"
             )
-            return self._refused("another user than at the first login", text)
+            return self._refused("another user than at the first login, or by a token", text)
         if accepted.expires_ms is not None and accepted.expires_ms <= wall_ms:
             return self._refused("the credential has expired")
         lifetime_ms = self._lifetime_ms(accepted, wall_ms)
         ends = now + lifetime_ms / 1000 if lifetime_ms else None
-        self.login = Login(accepted.user, self._mechanism, accepted.rests_on, ends)
+        self.login = Login(
+            accepted.user, self._mechanism, accepted.rests_on, ends, accepted.by_token
+        )
         self.state = SaslState.OPEN
         return Opened(self._told(accepted.message, lifetime_ms), self.login)
 

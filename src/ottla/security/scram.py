@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from ottla.security.login import Accepted, Challenge, LoginRefused
 from ottla.security.secrets import Secret
+from ottla.security.tokens import TOKEN
 
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
@@ -209,32 +210,39 @@ class ClientFinal(NamedTuple):
 # Users who do not exist
 
 
-class Decoys:
-    """Credentials of users who do not exist: nobody can tell them from others by asking.
+class CredentialShape(NamedTuple):
+    """What everybody sees of a credential who asks for it."""
 
-    A user's salt is the same each time, on every broker with the same secret. Salts have the length, and credentials the
-    iterations, that most of the cluster's own have.
-    """
+    iterations: int = ITERATIONS_MIN
+    salt_bytes: int = SALT_BYTES
+
+
+def usual_shape(stored: Iterable[Credential]) -> CredentialShape:
+    """That of most; of equally many the greatest, so that all brokers agree."""
+    shapes = Counter((each.iterations, len(each.salt)) for each in stored)
+    found = max(shapes.items(), key=lambda each: (each[1], each[0]), default=None)
+    return CredentialShape() if found is None else CredentialShape(*found[0])
+
+
+class Decoys:
+    """Credentials of users who do not exist: nobody can tell them from others by asking. A user's salt is the same each
+    time, on every broker with the same secret."""
 
     def __init__(self, secret: Secret, random_bytes: Callable[[int], bytes]) -> None:
         self._secret = secret.reveal().encode()
         self._random_bytes = random_bytes
 
-    def credential(self, mechanism: Mechanism, name: str, stored: Iterable[Credential]) -> Credential:  # fmt: skip
-        shapes = Counter((each.iterations, len(each.salt)) for each in stored)
-        # The most frequent; of equals the greatest, so that all brokers agree.
-        shape = max(shapes.items(), key=lambda each: (each[1], each[0]), default=None)
-        iterations, size = shape[0] if shape else (ITERATIONS_MIN, SALT_BYTES)
+    def credential(self, mechanism: Mechanism, name: str, shape: CredentialShape) -> Credential:
         seed = f"{mechanism.name}\0{name}".encode()
         salt = b"".join(
             hmac.digest(self._secret, seed + bytes([block]), "sha512")
-            for block in range(-(-size // 64))
+            for block in range(-(-shape.salt_bytes // 64))
         )
         return Credential(
-            salt[:size],
+            salt[: shape.salt_bytes],
             self._random_bytes(mechanism.size),
             self._random_bytes(mechanism.size),
-            iterations,
+            shape.iterations,
         )
 
 
@@ -250,6 +258,7 @@ class KnownUser(NamedTuple):
     user: str
     """Whose rights the login gives: the name itself, or the owner of a token."""
     expires_ms: int | None = None
+    by_token: bool = False
 
 
 Lookup = Callable[[str, bool], KnownUser]
@@ -285,7 +294,7 @@ class ScramServer:
             raise LoginRefused("the authorization id is another user")
         by_token = first.extensions.get("tokenauth") == "true"
         found = self._lookup(first.name, by_token)
-        if found.exists and found.credential.iterations < ITERATIONS_MIN:
+        if found.credential.iterations < ITERATIONS_MIN and found.exists:
             raise LoginRefused(f"the stored credential has fewer than {ITERATIONS_MIN} iterations")
         self._first, self._found = first, found
         self._nonce = first.nonce + self._nonce
@@ -296,7 +305,7 @@ class ScramServer:
     def _finish(self, final: ClientFinal) -> Accepted:
         assert self._first is not None and self._found is not None
         mechanism, found, first = self._mechanism, self._found, self._first
-        # librdkafka before 2.6.1 (and with it kcat of Debian 12) puts its own part in front once more. That is compared as a
+        # librdkafka until the end of 2024 (and with it kcat of Debian 12) puts its own part in front once more. That is compared as a
         # whole, too, so nothing is left to choose.
         nonces = (self._nonce, first.nonce + self._nonce)
         if not any(hmac.compare_digest(final.nonce.encode(), each.encode()) for each in nonces):
@@ -316,8 +325,9 @@ class ScramServer:
         return Accepted(
             found.user,
             f"v={verifier}".encode(),
-            rests_on=(first.name, mechanism.number),
+            rests_on=(first.name, TOKEN if found.by_token else mechanism.number),
             expires_ms=found.expires_ms,
+            by_token=found.by_token,
         )
 
 

@@ -57,12 +57,23 @@ class RuledNode:
                 transaction_state_log_replication_factor="1",
                 transaction_state_log_min_isr="1",
                 group_initial_rebalance_delay_ms="0",
+                ottla_event_log_enable="false",  # it would make its topic at any time
                 **settings,
             )
         )
         assert self.node.authorizer is not None
         self.authorizer = self.node.authorizer
         self._runtime = real_runtime(self.loop, seed=2)
+        self.run(self._registered())
+
+    async def _registered(self) -> None:
+        """Until the node's controller has registered, too: from then on nobody changes the metadata but tests."""
+        quorum = self.node.quorum
+        assert quorum is not None
+        registered = asyncio.Event()
+        quorum.on_image.append(lambda image, _: registered.set() if image.controllers else None)
+        if not quorum.image.controllers:
+            await registered.wait()
 
     def close(self) -> None:
         self.admin.close()

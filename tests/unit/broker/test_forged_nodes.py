@@ -33,7 +33,7 @@ class Target:
         broker, quorum = ruled.node.broker, ruled.node.quorum
         assert broker is not None and quorum is not None
         self.broker, self.quorum = broker, quorum
-        self.intruder = ruled.somebody(*MUCH)
+        self.intruder = ""
         self.producer = self._open_transaction()
 
     def _open_transaction(self) -> dict[str, Any]:
@@ -72,6 +72,8 @@ class Target:
         )
 
     def channel(self, listener: str) -> Channel:
+        """Of an intruder of its own."""
+        self.intruder = self.ruled.somebody(*MUCH)
         return self.ruled.log_in(self.intruder, listener)
 
 
@@ -256,7 +258,7 @@ def test_a_forged_request_of_a_node_is_refused_and_changes_nothing(
     (mine,) = [
         each
         for each in target.ruled.node.servers[listener].connections
-        if each.principal.name == target.intruder and not each.closed
+        if each.principal.name == target.intruder
     ]
     assert not mine.is_follower, "quotas count for it"
     channel.close()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -22,6 +23,8 @@ from ottla.controller.credentials import scram_record
 from ottla.metadata.records import UserScramCredentialRecord
 from ottla.runtime.real import RealClock
 from ottla.runtime.sockets import RealNetwork
+from ottla.runtime.tls import RealTls
+from ottla.runtime.tls_options import TlsOptions
 from ottla.security import scram
 from ottla.security.sasl_client import ClientLogin
 from ottla.security.scram import Decoys
@@ -31,11 +34,13 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.headers import request_frame
+from support.certificates import certified
 
 PASSWORD = Secret("pencil")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 EACH = pytest.mark.parametrize("mechanism", MECHANISMS)
 FRAME_MAX = 10_000
+SLOW_S = 0.5
 LIMITS = GateLimits(FRAME_MAX, timeout_s=30, failure_delay_s=0.05, waiting_max=100)
 
 
@@ -75,10 +80,8 @@ class World:
             },
             frame_bytes_max=1 << 20,
             idle_max_s=600,
-            connections_max=1000,
-            connections_per_ip_max=1000,
         )
-        self.server.gated = GatedListener(self.logins, rules, limits)
+        self.gated = self.server.gated = GatedListener(self.logins, rules, limits)
         self.address = "", 0
 
     def _handle(self, request: Request) -> None:
@@ -104,8 +107,11 @@ class World:
 
 
 @asynccontextmanager
-async def world(limits: GateLimits = LIMITS, reauth_ms: int = 0) -> AsyncIterator[World]:
+async def world(
+    limits: GateLimits = LIMITS, tls: TlsOptions | None = None, *, reauth_ms: int = 0
+) -> AsyncIterator[World]:
     made = World(limits, reauth_ms)
+    made.server.tls = None if tls is None else RealTls(tls)
     made.address = await made.server.listen(made.network, "127.0.0.1", 0)
     try:
         async with asyncio.timeout(60):
@@ -136,7 +142,7 @@ def test_who_knows_the_password_is_served_by_name(mechanism: str) -> None:
             await ask(await it.log_in(mechanism))
             assert str(it.asked[0].connection.principal) == "User:alice"
             assert it.asked[0].connection.gate is None
-            assert it.logins.succeeded == 1
+            assert it.gated.succeeded == 1
 
     run(scenario)
 
@@ -173,7 +179,7 @@ def test_a_wrong_login_gets_one_text_after_the_delay(
                 f" mechanism {mechanism}"
             )
             await until(lambda: not it.server.connections)
-            assert it.logins.failed == 1
+            assert it.gated.failed == 1
             assert it.asked == []
 
     run(scenario)
@@ -216,7 +222,7 @@ def test_nothing_is_read_while_a_failure_is_held_back() -> None:
             guess = request_frame(ApiKey.SASL_AUTHENTICATE, 1, 2, None, body)
             writer.write(guess * 1000)
             assert len(await reader.read()) == len(await_failure())
-            assert it.logins.failed == 1
+            assert it.gated.failed == 1
 
     def await_failure() -> bytes:
         fields = {
@@ -286,7 +292,30 @@ def test_who_does_not_log_in_in_time_is_closed() -> None:
                 writer.write(b"\0")
                 await asyncio.sleep(0.02)
             await ask(channel)  # who has logged in has no deadline any more
-            assert it.logins.failed == 1
+            assert it.gated.failed == 1
+
+    run(scenario)
+
+
+def test_the_handshake_takes_from_the_time_of_the_login() -> None:
+    async def scenario() -> None:
+        timeout_s = 30.0
+        async with world(LIMITS._replace(timeout_s=timeout_s), certified().options("nodes", client_auth="none")) as it:  # fmt: skip
+            loop = asyncio.get_running_loop()
+            _, writer = await asyncio.open_connection(*it.address)
+            handshakes = it.server._listener._handshakes  # type: ignore[union-attr]
+            await until(lambda: len(handshakes) == 1)
+            accepted_by = loop.time()
+            await asyncio.sleep(SLOW_S)  # so slow is this client
+            context = ssl.create_default_context()
+            context.load_verify_locations(cadata=certified().authority("nodes").cert_pem.bytes().decode())  # fmt: skip
+            await writer.start_tls(context, server_hostname="localhost")
+            await until(lambda: len(it.gated.waiting) == 1)
+            (gate,) = it.gated.waiting
+            timer = gate._timer
+            assert timer is not None
+            assert timer.when() < accepted_by + timeout_s + SLOW_S / 2
+            writer.transport.abort()
 
     run(scenario)
 
@@ -375,9 +404,10 @@ def test_a_client_logs_in_again_before_its_session_ends() -> None:
     async def scenario() -> None:
         async with world(reauth_ms=1300) as it:
             channel = await it.log_in("SCRAM-SHA-512")
-            while it.logins.succeeded < 3:
+            while it.gated.renewed < 2:
                 await ask(channel)
-            assert it.logins.expired == 0
+            assert it.gated.succeeded == 1
+            assert it.gated.expired == 0
             assert len(it.server.connections) == 1
 
     run(scenario)
@@ -394,7 +424,7 @@ def test_a_session_that_is_over_ends_with_the_next_request() -> None:
             assert not connection.closed
             with pytest.raises(ConnectionError):
                 await ask(channel)
-            assert it.logins.expired == 1
+            assert it.gated.expired == 1
             assert it.asked == []
 
     run(scenario)
@@ -410,12 +440,12 @@ def test_a_login_waits_behind_a_request_that_is_not_answered_yet() -> None:
             (connection,) = it.server.connections
             await until(lambda: len(connection._unanswered) == 2)
             later = asyncio.create_task(ask(channel))
-            assert it.logins.succeeded == 1
+            assert it.gated.renewed == 0
             it.answers_itself = True
             it.asked[0].respond({})
             await waiting
             await later
-            assert it.logins.succeeded == 2
+            assert it.gated.renewed == 1
 
     run(scenario)
 
@@ -427,16 +457,50 @@ def test_a_changed_credential_ends_the_sessions_that_rest_on_it() -> None:
             by_256 = await it.log_in("SCRAM-SHA-256")
             by_plain = await it.log_in("PLAIN")  # the stronger of both
             admin = await it.log_in("PLAIN", "admin", Secret("geheim"))
-            assert it.logins.sessions_of("alice") == 3
+            assert len(it.logins.gates) == 4
             it.logins.credentials_changed([("alice", 2), ("nobody", 2)])
             await until(lambda: by_512.closed and by_plain.closed)
             await ask(by_256)
             await ask(admin)
-            assert it.logins.sessions_of("alice") == 1
             by_256.close()
-            await until(lambda: it.logins.sessions_of("alice") == 0)
+            await until(lambda: len(it.logins.gates) == 1)
 
     run(scenario)
+
+
+@EACH
+def test_a_login_that_began_before_the_change_fails_after_it(mechanism: str) -> None:
+    """It was told the old salt, and would succeed with the old password."""
+
+    async def scenario() -> None:
+        async with world() as it:
+            reader, writer = await asyncio.open_connection(*it.address)
+            writer.write(handshake(mechanism, 0))
+            await frame(reader)
+            login = ClientLogin(mechanism, "alice", PASSWORD).begin("nonce")
+            token = login.first()
+            writer.write(len(token).to_bytes(4, "big") + token)
+            if mechanism == "PLAIN":
+                (gate,) = it.logins.gates
+                await until(lambda: gate.logs_in_as == "alice" or it.gated.succeeded == 1)
+            else:
+                await frame(reader)
+            it.logins.credentials_changed([("alice", 1), ("alice", 2)])
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            assert not it.server.connections
+
+    run(scenario)
+
+
+def test_a_stranger_costs_as_much_as_most_users_cost() -> None:
+    """PLAIN looks at the password by the mechanism that most users have."""
+    weak = {("a", 1): stored("a", "SCRAM-SHA-256"), ("b", 1): stored("b", "SCRAM-SHA-256")}
+    strong = {("c", 2): stored("c", "SCRAM-SHA-512")}
+    for users, expected in (({}, 2), (weak, 1), (weak | strong, 1), (strong, 2)):
+        known = KnownUsers(lambda users=users: users, Decoys(Secret("x"), os.urandom), os.urandom)  # type: ignore[misc]
+        mechanism, _, exists = known._for_plain("nobody")
+        assert (mechanism.number, exists) == (expected, False)
 
 
 def test_who_changes_the_own_password_still_reads_the_answer() -> None:
@@ -492,7 +556,7 @@ def test_noise_on_many_connections_opens_none() -> None:
                 writer.close()
 
             await asyncio.gather(*(noise() for _ in range(200)))
-            assert it.logins.succeeded == 0
+            assert it.gated.succeeded == 0
             assert it.asked == []
             await until(lambda: not it.server.connections)
 

@@ -264,14 +264,29 @@ def test_a_topic_is_made_on_use_for_who_may_make_it(ruled: RuledNode) -> None:
     assert "used-2" in topic_names(ruled)
 
 
-def test_changes_are_charged_to_the_client_whose_request_was_passed_on(ruled: RuledNode) -> None:
-    busy, idle = ruled.somebody(on_cluster(O.CREATE)), ruled.somebody(on_cluster(O.CREATE))
+def limit_changes(ruled: RuledNode, name: str) -> None:
+    """One change for now."""
     quota = {
-        "entity": [{"entity_type": "user", "entity_name": busy}],
+        "entity": [{"entity_type": "user", "entity_name": name}],
         "ops": [{"key": "controller_mutation_rate", "value": 0.01, "remove": False}],
     }
     asked = {"entries": [quota], "validate_only": False}
     assert ruled.ask(ruled.admin, ApiKey.ALTER_CLIENT_QUOTAS, asked).entries[0].error_code == 0
+
+
+def test_a_topic_made_on_use_is_charged_to_the_client(ruled: RuledNode) -> None:
+    name = ruled.somebody(on_cluster(O.CREATE), (T, "*", O.DESCRIBE))
+    limit_changes(ruled, name)
+    channel = ruled.log_in(name)
+    for topic in ("charged-1", "charged-2"):
+        asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
+        ruled.ask(channel, ApiKey.METADATA, asked, version=9)
+    assert topic_names(ruled) & {"charged-1", "charged-2"} == {"charged-1"}
+
+
+def test_changes_are_charged_to_the_client_whose_request_was_passed_on(ruled: RuledNode) -> None:
+    busy, idle = ruled.somebody(on_cluster(O.CREATE)), ruled.somebody(on_cluster(O.CREATE))
+    limit_changes(ruled, busy)
 
     def made(name: str, *topics: str) -> list[int]:
         answers = create(ruled, ruled.log_in(name), *topics)

@@ -257,6 +257,10 @@ def test_a_changed_setting_tells_who_changed_it() -> None:
         SettingChanged("topic:t", "retention.ms", "5", None, by)
     ]
     assert change(BROKER_RESOURCE, "", "x", "1") == [SettingChanged("cluster", "x", None, "1", by)]
+    secret = "listener.name.clients.ssl.key.password"
+    assert change(BROKER_RESOURCE, "1", secret, "hunter2") == [
+        SettingChanged("broker:1", secret, None, "[hidden]", by)
+    ]
     world.controller.alter_client_quotas(
         [QuotaChanges((("client-id", "c"),), (QuotaChange("producer_byte_rate", 9.0),))]
     )

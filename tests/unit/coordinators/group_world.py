@@ -7,6 +7,7 @@ shown that the version's schema can say it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -81,6 +82,8 @@ class GroupWorld:
         self.now = 100.0
         self.log: list[tuple[CoordinatorRecord, ProducerStamp | None] | tuple[int, bool]] = []
         self._ids = 0
+        self.seen_by: dict[str, set[str]] | None = None
+        """The topics that each member may know of. None: nobody's rights are asked about."""
         self.events = Events()
         self.shard = self._new_shard()
         self.shard.loaded(self.now)
@@ -150,6 +153,9 @@ class GroupWorld:
         elif key is ApiKey.DELETE_GROUPS:
             message = message.groups_names[0]
         request = GroupRequest(message, client, "/10.0.0.1")
+        if self.seen_by is not None:
+            seen = self.seen_by[fields["member_id"]]
+            request = replace(request, sees=lambda topic: topic in seen)
         self.apply(self.shard.handle(key, version, request, call, self.now, self.now_ms))
         return call
 

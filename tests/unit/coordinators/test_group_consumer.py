@@ -173,6 +173,44 @@ def test_a_pattern_follows_the_topics_there_are() -> None:
     assert list(group.patterns) == ["b-1"]
 
 
+def test_a_pattern_matches_what_its_member_may_know_of_whoever_asks_first() -> None:
+    world = GroupWorld(FakeTopics(**{"a-1": 1, "a-2": 1}))
+    world.seen_by = {"blind": {"a-1"}, "wise": {"a-1", "a-2", "a-3"}}
+    (blind,) = joined(world, "blind", topics=[], subscribed_topic_regex="a-.*")
+    (wise,) = joined(world, "wise", topics=[], subscribed_topic_regex="a-[0-9]")
+    settle([blind, wise])
+    group = world.shard.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+
+    def matched() -> dict[str, tuple[str, ...]]:
+        return {regex: found.topics for regex, found in group.patterns.items()}
+
+    assert matched() == {"a-.*": ("a-1",), "a-[0-9]": ("a-1", "a-2")}
+    world.topics.counts["a-3"] = 1
+    world.topics.version += 1
+    blind.beat()
+    assert matched() == {"a-.*": ("a-1",), "a-[0-9]": ("a-1", "a-2")}, "nobody asked for the other"
+    wise.beat()
+    assert matched() == {"a-.*": ("a-1",), "a-[0-9]": ("a-1", "a-2", "a-3")}
+    settle([blind, wise])
+    assert set(blind.owned) <= {"a-1"} and set(wise.owned) >= {"a-2", "a-3"}
+
+
+def test_a_pattern_sees_no_more_when_another_member_is_gone() -> None:
+    world = GroupWorld(FakeTopics(**{"a-1": 1, "a-2": 1}))
+    world.seen_by = {"blind": {"a-1"}, "wise": {"a-1", "a-2"}}
+    (blind,) = joined(world, "blind", topics=[], subscribed_topic_regex="a-.*")
+    (wise,) = joined(world, "wise", topics=["a-1"])
+    world.topics.version += 1
+    wise.leave()
+    settle([blind])
+    assert blind.owned == {"a-1": {0}}
+    world.seen_by["blind"].add("a-2")
+    world.topics.version += 1  # the image has another ACL
+    settle([blind])
+    assert blind.owned == {"a-1": {0}, "a-2": {0}}
+
+
 def test_the_assignor_is_the_one_that_members_ask_for() -> None:
     world = GroupWorld(FakeTopics(t=2, u=2))
     members = joined(world, "a", "b", topics=["t", "u"], server_assignor="range")

@@ -26,6 +26,13 @@ SECURE = {
     "sasl.enabled.mechanisms": "SCRAM-SHA-512",
 }
 
+OAUTH: dict[str, str | None] = {
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "https://issuer.example/keys",
+    "sasl.oauthbearer.expected.issuer": "https://issuer.example",
+    "sasl.oauthbearer.expected.audience": "kafka",
+}
+
 
 def settings_with(changes: dict[str, str | None]) -> Settings:
     values = {**SECURE, **changes}
@@ -102,6 +109,28 @@ def test_the_longest_form_of_a_setting_wins() -> None:
     assert controller.key_store.location == "/node.pem"
 
 
+def test_issuer_audience_and_keys_are_needed_unless_the_operator_says_otherwise() -> None:
+    found = settings_with(OAUTH).security["CLIENTS"].sasl
+    assert found is not None and found.oauth is not None
+    assert found.oauth.expected_audience == ("kafka",)
+    settings_with(
+        OAUTH
+        | {
+            "sasl.oauthbearer.expected.issuer": None,
+            "sasl.oauthbearer.allow.unverified.issuer": "true",
+            "sasl.oauthbearer.expected.audience": None,
+            "listener.name.clients.oauthbearer.sasl.oauthbearer.allow.unverified.audience": "true",
+        }
+    )
+    unsecured: dict[str, str | None] = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "ottla.allow.unsecured.jwt": "true",
+    }
+    assert settings_with(unsecured)
+    without = settings_with({}).security["CLIENTS"].sasl
+    assert without is not None and without.oauth is None
+
+
 def test_a_listener_may_have_dots_in_its_name() -> None:
     found = settings_with(
         {
@@ -154,9 +183,33 @@ def test_cipher_suites_decide_which_versions_are_left() -> None:
         ({"ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "is not one of TLS_AES_128"),
         ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "OpenSSL turns on and off together"),
         ({"ssl.client.auth": "maybe"}, "'maybe' is not one of none, requested, required"),
+        ({"ssl.principal.mapping.rules": "RULE:x"}, "'RULE:x' is neither DEFAULT nor RULE:"),
         ({"ssl.endpoint.identification.algorithm": "ldaps"}, "neither https nor empty"),
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "GSSAPI (Kerberos) is not served"),
-        ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "OAUTHBEARER is not served yet"),
+        (OAUTH | {"sasl.oauthbearer.jwks.endpoint.url": None}, "jwks.endpoint.url: is missing"),
+        (OAUTH | {"sasl.oauthbearer.expected.issuer": None}, "expected.issuer: is missing"),
+        (OAUTH | {"sasl.oauthbearer.expected.audience": None}, "expected.audience: is missing"),
+        (
+            OAUTH | {"sasl.oauthbearer.jwks.endpoint.url": "http://issuer.example/keys"},
+            "is neither https://… nor file:///path",
+        ),
+        (
+            OAUTH | {"listener.name.clients.scram-sha-512.sasl.oauthbearer.expected.issuer": "x"},
+            "is not a setting of one mechanism",
+        ),
+        (
+            OAUTH
+            | {
+                "inter.broker.listener.name": "CLIENTS",
+                "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            },
+            "nodes cannot log in by OAUTHBEARER",
+        ),
+        (
+            {"sasl.oauthbearer.token.endpoint.url": "https://x"},
+            "nodes do not log in by OAUTHBEARER",
+        ),
+        ({"delegation.token.master.key": "x"}, "delegation.token.secret.key now"),
         ({"sasl.enabled.mechanisms": "SCRAM"}, "'SCRAM' is not one of PLAIN"),
         ({"sasl.enabled.mechanisms": None}, "CLIENTS speaks SASL_SSL; for example SCRAM-SHA-512"),
         (

@@ -446,7 +446,9 @@ def test_after_a_failure_of_the_disk_nothing_is_written_any_more(operation, act,
     disk.fail(operation, PATH, error=error, times=1)
     with pytest.raises(LogDirError) as failure:
         act(log)
-    assert failure.value.directory == DIRECTORY and failure.value.cause.errno == error
+    cause = failure.value.cause
+    assert failure.value.directory == DIRECTORY
+    assert isinstance(cause, OSError) and cause.errno == error
     assert log.failed is failure.value
     for refused_action in (
         lambda: append(log, 1),

@@ -197,3 +197,38 @@ def test_a_name_that_another_user_holds_leads_nobody_astray() -> None:
         assert squatter.stdout.readline() == b"listening\n"
         meet(scenario)
         squatter.stdin.close()
+
+
+STRANGER = """
+import os, socket, sys
+os.setuid(int(sys.argv[2]))
+knocking = socket.socket(socket.AF_UNIX)
+knocking.connect("\\0" + sys.argv[1])
+knocking.settimeout(10)
+try:
+    knocking.sendall(b"\\0\\0\\0\\2hi")
+    print(knocking.recv(1))
+except OSError:
+    print(b"")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as somebody else")
+@pytest.mark.parametrize("user", [1, 65534])
+def test_a_process_of_another_user_is_not_let_in(user: int) -> None:
+    async def scenario(meeting: Meeting) -> None:
+        listener = await meeting.node.listen("127.0.0.1", 0, meeting.accept, frame_bytes_max=100)
+        name = f"{unix_sockets.PREFIX}127.0.0.1:{listener.address[1]}"[1:]
+        stranger = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", STRANGER, name, str(user), stdout=subprocess.PIPE
+        )
+        said, _ = await stranger.communicate()
+        assert said == b"b''\n"
+        assert meeting.came == []
+        node = await meeting.greet(meeting.node, *listener.address)
+        identity = meeting.came[0].identity
+        assert identity is not None and identity.is_local
+        node.abort()
+        listener.close()
+
+    meet(scenario)

@@ -33,6 +33,20 @@ def test_a_file_nobody_refers_to_gives_its_descriptor_back(tmp_path: Path) -> No
     assert open_descriptors() == before
 
 
+def test_what_a_node_writes_is_for_its_own_user_only(tmp_path: Path) -> None:
+    disk = RealDisk()
+    directory, file = tmp_path / "logs", tmp_path / "logs" / "00000000000000000000.log"
+    before = os.umask(0)
+    try:
+        disk.make_dirs(str(directory))
+        disk.open(str(file), create=True).close()
+        disk.replace(str(directory / "meta.properties"), b"x")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (directory, *directory.iterdir())}
+    assert modes == {"logs": 0o700, file.name: 0o600, "meta.properties": 0o600}
+
+
 def test_partial_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole_pwritev, whole_pwrite = os.pwritev, os.pwrite
     monkeypatch.setattr(

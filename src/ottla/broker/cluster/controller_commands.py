@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.broker.cluster import isr_reasons
+from ottla.broker.cluster.token_requests import Caller, check_token_request, owner_of
 from ottla.config.names import TOPIC_TO_SERVER
 from ottla.config.traps import topic_traps
 from ottla.controller.brokers import Assignment, Heartbeat, Registration
@@ -24,10 +26,12 @@ from ottla.controller.features import FeatureUpdate, UpgradeType
 from ottla.controller.partitions import NO_EPOCH, ElectionType
 from ottla.controller.quotas import QuotaChange, QuotaChanges
 from ottla.controller.reassignments import ReassignedPartition
+from ottla.controller.tokens import NewToken
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
 from ottla.metadata.records import BROKER_RESOURCE, Endpoint, FeatureRange
 from ottla.security.acls import Acl, AclFilter
 from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
+from ottla.security.principals import Principal
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
@@ -47,6 +51,8 @@ class ControllerApi(NamedTuple):
     strict_from: int | None = None
     """Set if the API creates or deletes partitions, for which clients can have a quota. Over the quota, requests of
     this version and later are refused, and older ones are delayed (KIP-599)."""
+    by_whom: bool = False
+    """Set if who asks decides, and not a right on the cluster: `decide` also gets `caller` and `wall_ms`."""
 
 
 # Brokers
@@ -385,7 +391,7 @@ def _refuse_configs(message: Any, error: KafkaError) -> Fields:
 
 
 def _alter_client_quotas(controller: Controller, message: Any, now: float) -> ControllerResult:
-    """AlterClientQuotas 0-1. Left out: quotas of addresses (connection_creation_rate)."""
+    """AlterClientQuotas 0-1."""
     wanted = [
         QuotaChanges(
             _entity(entry),
@@ -485,6 +491,61 @@ def _refuse_scram_credentials(message: Any, error: KafkaError) -> Fields:
 # Features
 
 
+def _create_token(
+    controller: Controller, message: Any, now: float, caller: Caller, wall_ms: int
+) -> ControllerResult:
+    """CreateDelegationToken 1-3. Before version 3 everybody makes tokens for himself. Owners are users, as renewers are."""
+    check_token_request(ApiKey.CREATE_DELEGATION_TOKEN, message, caller)
+    wanted = NewToken(
+        caller.principal,
+        owner_of(message, caller.principal),
+        [Principal(each.principal_type, each.principal_name) for each in message.renewers],
+        _milliseconds(message.max_lifetime),
+    )
+    return controller.create_token(wanted, wall_ms)
+
+
+def _milliseconds(period: timedelta) -> int:
+    return period // timedelta(milliseconds=1)
+
+
+def _refuse_new_token(message: Any, error: KafkaError) -> Fields:
+    return {
+        "error_code": error.code,
+        "principal_type": "",
+        "principal_name": "",
+        "token_requester_principal_type": "",
+        "token_requester_principal_name": "",
+        "issue_timestamp": -1,
+        "expiry_timestamp": -1,
+        "max_timestamp": -1,
+        "token_id": "",
+        "hmac": b"",
+    }
+
+
+def _renew_token(
+    controller: Controller, message: Any, now: float, caller: Caller, wall_ms: int
+) -> ControllerResult:
+    """RenewDelegationToken 1-2."""
+    check_token_request(ApiKey.RENEW_DELEGATION_TOKEN, message, caller)
+    period_ms = _milliseconds(message.renew_period)
+    return controller.renew_token(caller.principal, bytes(message.hmac), period_ms, wall_ms)
+
+
+def _expire_token(
+    controller: Controller, message: Any, now: float, caller: Caller, wall_ms: int
+) -> ControllerResult:
+    """ExpireDelegationToken 1-2."""
+    check_token_request(ApiKey.EXPIRE_DELEGATION_TOKEN, message, caller)
+    period_ms = _milliseconds(message.expiry_time_period)
+    return controller.expire_token(caller.principal, bytes(message.hmac), period_ms, wall_ms)
+
+
+def _refuse_token(message: Any, error: KafkaError) -> Fields:
+    return {"error_code": error.code, "expiry_timestamp": -1}
+
+
 def _update_features(controller: Controller, message: Any, now: float) -> ControllerResult:
     """UpdateFeatures 0-2. Version 0 says only whether a downgrade is allowed. Left out: another kraft.version, and
     leaders elected without eligible leader replicas."""
@@ -539,6 +600,9 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ControllerApi(
         _alter_scram_credentials, _refuse_scram_credentials
     ),
+    ApiKey.CREATE_DELEGATION_TOKEN: ControllerApi(_create_token, _refuse_new_token, by_whom=True),
+    ApiKey.RENEW_DELEGATION_TOKEN: ControllerApi(_renew_token, _refuse_token, by_whom=True),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: ControllerApi(_expire_token, _refuse_token, by_whom=True),
     ApiKey.UPDATE_FEATURES: ControllerApi(_update_features, _refuse_features),
 }
 

@@ -27,6 +27,7 @@ from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInf
 from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, Fields, refusal
 from ottla.broker.cluster.controller_rights import PIECEWISE, Allowed, check_cluster
 from ottla.broker.cluster.probe import Probe, is_refused
+from ottla.broker.cluster.token_requests import Caller, caller_of
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.broker.server.quotas import ClientQuotas, Mutations
 from ottla.broker.server.registration import serves
@@ -58,6 +59,7 @@ from ottla.security.operations import CLUSTER_NAME, ResourceType
 from ottla.security.principal_data import principal_from_bytes
 from ottla.security.principals import ANONYMOUS, Principal
 from ottla.security.rights import Rights
+from ottla.security.tokens import TokenKeys, TokenRules
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
@@ -123,6 +125,7 @@ class ControllerService:
         )
         self._last_append: asyncio.Future[int] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._token_timer: asyncio.TimerHandle | None = None
         self._heartbeats: dict[int, ServerConnection] = {}
         """The connection of each broker's last heartbeat."""
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -162,6 +165,7 @@ class ControllerService:
         for broker_id in self._controller.silent_brokers():
             self._spawn(self._probe(broker_id, self._controller.image.brokers[broker_id].epoch))
         self._set_timer()
+        self._sweep_tokens_later()
 
     def _deactivate(self) -> None:
         if self._controller.active:
@@ -169,9 +173,10 @@ class ControllerService:
         self._controller.deactivate()
         self._heartbeats.clear()
         self._last_append = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._token_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._token_timer = None
 
     # Commands
 
@@ -211,22 +216,27 @@ class ControllerService:
         self,
         key: ApiKey,
         message: Any,
-        rights: Rights | None,
+        caller: Caller,
         by: str | None = None,
         mutations: Mutations | None = None,
     ) -> tuple[Fields, asyncio.Future[int] | None]:
         """The answer to a request, and the append that must be committed before it is given."""
+        rights = caller.rights
         api = CONTROLLER_APIS[key]
         needs = PIECEWISE.get(key)
-        limit = {} if mutations is None else {"permit": mutations.permit}
+        more: dict[str, Any] = {} if mutations is None else {"permit": mutations.permit}
+        if api.by_whom:
+            more = {"caller": caller, "wall_ms": self._runtime.clock.wall_ms()}
         try:
             allowed, refused = Allowed(message, ())
-            if needs is None:
+            if api.by_whom:
+                pass  # `decide` checks it
+            elif needs is None:
                 check_cluster(key, rights)
             elif rights is not None:
                 allowed, refused = needs.allow(message, rights, self._controller.image)
             result = self._run(
-                lambda: api.decide(self._controller, allowed, self._now(), **limit), by
+                lambda: api.decide(self._controller, allowed, self._now(), **more), by
             )
         except KafkaError as error:
             logger.info("request refused api=%s error=%s", key.name, error)
@@ -267,7 +277,7 @@ class ControllerService:
         message = request.message()
         connection = request.connection
         by = client_text(request.header.client_id, connection.peer_host, connection.principal)
-        answer, append = self._execute(key, message, request.rights, by)
+        answer, append = self._execute(key, message, caller_of(request, self._settings), by)
         if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
             self._watch(request.connection, message.broker_id)
         if append is None or append.done():
@@ -310,7 +320,8 @@ class ControllerService:
         else:
             by = client_text(header.client_id, client.host, client.principal)
             mutations = self._mutations(key, header, client.principal)
-            answer, append = self._execute(key, message, rights, by, mutations)
+            caller = Caller(client.principal, rights, None)
+            answer, append = self._execute(key, message, caller, by, mutations)
             if append is not None:
                 await asyncio.wait([append])
             if not self._controller.active or (append is not None and _failure_of(append)):
@@ -384,6 +395,19 @@ class ControllerService:
             # A defect of ours. Sessions must still be watched, though not in a tight loop.
             logger.exception("periodic decisions failed, trying again in_s=%g", FAILED_TICK_S)
             self._timer = asyncio.get_running_loop().call_later(FAILED_TICK_S, self._tick)
+
+    def _sweep_tokens_later(self) -> None:
+        """The wall clock says whether a token is over, so it has a timer of its own."""
+        if self._controller.active and self._controller.config.tokens is not None:
+            delay = self._settings.delegation_token_expiry_check_interval_ms / 1000
+            self._token_timer = asyncio.get_running_loop().call_later(delay, self._sweep_tokens)
+
+    def _sweep_tokens(self) -> None:
+        wall_ms = self._runtime.clock.wall_ms()
+        try:
+            self._decide_alone(lambda: self._controller.sweep_tokens(wall_ms))
+        finally:
+            self._sweep_tokens_later()
 
     def _decide_alone(self, command: Callable[[], ControllerResult]) -> None:
         """A command that nobody waits for."""
@@ -612,6 +636,13 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
         rebalance_leaders=settings.auto_leader_rebalance_enable,
         rebalance_interval=settings.leader_imbalance_check_interval_seconds,
         delete_topics=settings.delete_topic_enable,
+        tokens=None
+        if (secret := settings.delegation_token_secret_key) is None
+        else TokenRules(
+            TokenKeys(secret),
+            settings.delegation_token_max_lifetime_ms,
+            settings.delegation_token_expiry_time_ms,
+        ),
         has_authorizer=bool(settings.authorizer_class_name),
     )
 

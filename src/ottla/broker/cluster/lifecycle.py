@@ -44,6 +44,10 @@ NOT_ALLOWED = (
     "the controller refused this broker: CLUSTER_AUTHORIZATION_FAILED; its principal needs an ACL for"
     " CLUSTER_ACTION on the cluster, or must be one of super.users"
 )
+REFUSED_HINTS = {
+    ErrorCode.INVALID_REGISTRATION: "; its certificate may be that of another node, or its directories of another broker:"
+    " the log of the active controller says which",
+}
 SILENCE_MAX_S = 2.0
 """A stopping broker that gets no answer from any controller for this long stops without permission."""
 
@@ -243,7 +247,8 @@ class BrokerLifecycle:
                         NOT_ALLOWED,
                     )
             elif error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-                raise RegistrationRefused(f"the controller refused this broker: {error.name}")
+                hint = REFUSED_HINTS.get(error, "")
+                raise RegistrationRefused(f"the controller refused this broker: {error.name}{hint}")
             # Otherwise the controller has not noticed yet that the previous process is gone.
             await asyncio.sleep(REGISTER_RETRY_S)
 

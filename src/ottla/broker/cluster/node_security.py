@@ -17,6 +17,7 @@ from ottla.config.values import ConfigError
 from ottla.runtime.seams import Identity, Runtime, Tls, TlsRefused
 from ottla.runtime.tls_options import TlsOptions
 from ottla.security.names import InvalidName, MappingRules, name_of
+from ottla.security.node_claims import certified_nodes
 from ottla.security.principals import ANONYMOUS, Principal, user
 from ottla.wire.channel import Channel
 
@@ -59,6 +60,7 @@ class NodeSecurity:
                     f"advertised.listeners: the certificate of listener {name} does not name {own[name].host};"
                     " clients would refuse it"
                 )
+            self._check_node(name, tls)
         self._prepare(self._to_controllers, self._settings.controller_listener_names[0])
         brokers = self._settings.inter_broker_listener_name
         if self._settings.is_broker and brokers is not None:
@@ -66,6 +68,16 @@ class NodeSecurity:
         else:
             # A controller tells the event log what it did. Brokers' listeners are not in its settings.
             self._prepare(self._to_brokers, self._settings.controller_listener_names[0])
+
+    def _check_node(self, listener: str, tls: Tls) -> None:
+        nodes = self.nodes_of(Identity(certificate=tls.certificate))
+        node = self._settings.node_id
+        if nodes is not None and node not in nodes:
+            others = ", ".join(map(str, sorted(nodes))) or "nobody"
+            raise ConfigError(
+                f"ssl.keystore.location: the certificate of listener {listener} is that of node {others}, and node.id={node};"
+                " other nodes would refuse this one"
+            )
 
     def _prepare(self, dialer: NodeDialer, listener: str) -> None:
         dialer.tls = self._tls.get(listener)
@@ -110,10 +122,7 @@ class NodeSecurity:
         security = self._settings.security[listener]
         if security.is_plain:
             return None
-        try:
-            rules = MappingRules(security.mapping_rules)
-        except ValueError as error:
-            raise ConfigError(f"ssl.principal.mapping.rules: {error}") from None
+        rules = MappingRules(security.mapping_rules)
         nobody = None if security.sasl is not None else ANONYMOUS
 
         def principal(identity: Identity | None) -> Principal | None:
@@ -124,6 +133,13 @@ class NodeSecurity:
             return user(rules.apply(name_of(identity.certificate)))
 
         return principal
+
+    def nodes_of(self, identity: Identity | None) -> frozenset[int] | None:
+        """The nodes that a connection may say to be; None: any. A local process of our own user could read the keys of all nodes
+        that run here, so its word is taken."""
+        if identity is None or identity.certificate is None:
+            return None
+        return certified_nodes(identity.certificate)
 
     def _own_principal(self, listener: str, rules: MappingRules) -> Principal:
         """Who this node is for others at this listener: so is a local process of its own user."""
@@ -148,8 +164,11 @@ class NodeSecurity:
 
     def settings_changed(self, configs: Mapping[str, str]) -> None:
         """What the metadata says for this node."""
-        changed = {name: text for name, text in configs.items() if name.startswith(PREFIX)}
-        if changed == self._changed:
+        before = self._changed
+        # What is set for all nodes may be about listeners that only others have.
+        own = tuple(f"{PREFIX}{listener.lower()}." for listener in self._tls)
+        changed = {name: text for name, text in configs.items() if name.startswith(own)}
+        if changed == before:
             return
         self._changed = changed
         try:
@@ -157,15 +176,11 @@ class NodeSecurity:
         except ConfigError as error:
             logger.error("settings of a listener are not taken reason=%s", error)
             return
-        for name, tls in self._tls.items():
-            before, after = self._settings.security[name].tls, settings.security[name].tls
-            begin = f"{PREFIX}{name.lower()}."
-            if (
-                before is not None
-                and after is not None
-                and any(setting.startswith(begin) for setting in changed)
-            ):
-                self._refresh(name, tls, after)
+        differ = {name for name in before | changed if before.get(name) != changed.get(name)}
+        for listener, tls in self._tls.items():
+            begin = f"{PREFIX}{listener.lower()}."
+            if any(name.startswith(begin) for name in differ):
+                self._refresh(listener, tls, settings.security[listener].tls)
 
     def _refresh(self, name: str, tls: Tls, options: TlsOptions | None = None) -> None:
         try:

@@ -204,8 +204,12 @@ class ServerConnection:
         """The same, for as long as the connection lives. None where nobody logs in."""
         if server.authorizer is not None:
             self.authenticated(ANONYMOUS)
+        self.is_counted = False
+        """Whether it is among those of its address (see `connection_limits`)."""
         self.is_follower = False
         """Whether another broker replicates over it."""
+        self.certified_nodes: frozenset[int] | None = None
+        """The nodes that it may say to be. None: any that its rights allow (see `security.node_claims`)."""
         self._is_paused = False
         self._holds = 0
         self.timed: TimedConnection | None = None
@@ -237,6 +241,12 @@ class ServerConnection:
     @property
     def listener(self) -> str:
         return self.server.name
+
+    @property
+    def handshake_s(self) -> float:
+        """How long its TLS handshake took."""
+        identity = self._connection.identity
+        return 0.0 if identity is None else identity.handshake_s
 
     @property
     def closed(self) -> bool:
@@ -423,6 +433,8 @@ class ServerConnection:
                 "connection lost peer=%s listener=%s reason=%s", self.peer, self.server.name, reason
             )
         self.server.connections.pop(self, None)
+        if self.server.limits is not None:
+            self.server.limits.left(self)
         if self.parked_fetch is not None:
             self.parked_fetch.drop()
         for callback in self.on_close:

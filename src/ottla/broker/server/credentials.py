@@ -7,38 +7,65 @@ users up, is put together here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
-from ottla.metadata.records import UserScramCredentialRecord
+from ottla.metadata.records import DelegationTokenRecord, UserScramCredentialRecord
 from ottla.security import plain, scram
 from ottla.security.login import Conversation
+from ottla.security.principals import USER, parse_principal
 from ottla.security.sasl import SaslRules
-from ottla.security.scram import Credential, Decoys, KnownUser, Mechanism
+from ottla.security.scram import Credential, CredentialShape, Decoys, KnownUser, Mechanism
 from ottla.security.secrets import Secret
+from ottla.security.tokens import TokenKeys, ends_ms
 
 PLAIN = "PLAIN"
 
 Stored = Mapping[tuple[str, int], UserScramCredentialRecord]
 """By user, and by the number of the mechanism."""
+StoredTokens = Mapping[str, DelegationTokenRecord]
+
+
+_NOBODY = UserScramCredentialRecord(
+    name="", mechanism=0, salt=b"", stored_key=b"", server_key=b"", iterations=0
+)
+
+
+class _Usual(NamedTuple):
+    """What the credentials of one mechanism look like."""
+
+    shape: CredentialShape
+    users: int
 
 
 class KnownUsers:
     def __init__(
-        self, stored: Callable[[], Stored], decoys: Decoys, random_bytes: Callable[[int], bytes]
+        self,
+        stored: Callable[[], Stored],
+        decoys: Decoys,
+        random_bytes: Callable[[int], bytes],
+        tokens: Callable[[], StoredTokens] = dict,
+        token_keys: TokenKeys | None = None,
     ) -> None:
+        """Without `token_keys` nobody logs in by a delegation token."""
+        self._tokens = tokens
+        self._token_keys = token_keys
         self._stored = stored
         self._decoys = decoys
         self._random_bytes = random_bytes
-        self._counted: tuple[Stored, dict[int, list[Credential]]] | None = None
+        self._counted: tuple[Stored, Mapping[int, _Usual]] | None = None
 
     def rules(
         self,
         mechanisms: Iterable[str],
         accounts: Mapping[str, Secret],
         max_reauth_ms: Mapping[str, int],
+        others: Mapping[str, Callable[[], Conversation]] = MappingProxyType({}),
     ) -> SaslRules:
-        """Of one listener. `accounts` are those of PLAIN in its JAAS text."""
+        """Of one listener. `accounts` are those of PLAIN in its JAAS text, `others` are mechanisms that need no users."""
         return SaslRules(
-            {name: self._conversation(name, accounts) for name in mechanisms}, max_reauth_ms
+            {name: others.get(name) or self._conversation(name, accounts) for name in mechanisms},
+            max_reauth_ms,
         )
 
     def _conversation(
@@ -50,8 +77,9 @@ class KnownUsers:
 
         def lookup(user: str, by_token: bool) -> KnownUser:
             credential, exists = self._credential(mechanism, user)
-            # There are no delegation tokens yet, so nobody has one.
-            return KnownUser(credential, exists and not by_token, user)
+            if not by_token:
+                return KnownUser(credential, exists, user)
+            return self._by_token(mechanism, user) or KnownUser(credential, False, user)
 
         def begin() -> Conversation:
             nonce = self._random_bytes(scram.NONCE_BYTES).hex()
@@ -59,30 +87,48 @@ class KnownUsers:
 
         return begin
 
+    def _by_token(self, mechanism: Mechanism, token_id: str) -> KnownUser | None:
+        """The owner of this token. Whether it is over is looked at when the login succeeds."""
+        token = self._tokens().get(token_id)
+        if token is None or self._token_keys is None:
+            return None
+        owner = parse_principal(token.owner)
+        if owner.type != USER:
+            return None
+        credential = self._token_keys.credential(mechanism, token_id)
+        return KnownUser(credential, True, owner.name, ends_ms(token), by_token=True)
+
     def _for_plain(self, user: str) -> tuple[Mechanism, Credential, bool]:
-        """The stronger mechanism, if the user has both."""
+        """By the stronger mechanism, if the user has both. By the one that most users have, if there is no such user."""
         stored = self._stored()
-        has_512 = (user, scram.SHA_512.number) in stored
-        has_256 = (user, scram.SHA_256.number) in stored
-        mechanism = scram.SHA_256 if has_256 and not has_512 else scram.SHA_512
+        strong, weak = scram.SHA_512, scram.SHA_256
+        usual = self._usual(stored)
+        mechanism = strong if usual[strong.number].users >= usual[weak.number].users else weak
+        for each in (weak, strong):
+            if (user, each.number) in stored:
+                mechanism = each
         return mechanism, *self._credential(mechanism, user)
 
     def _credential(self, mechanism: Mechanism, user: str) -> tuple[Credential, bool]:
+        """Both are made for every question, so that the time says nothing."""
         stored = self._stored()
-        decoy = self._decoys.credential(mechanism, user, self._all(stored, mechanism))
+        shape = self._usual(stored)[mechanism.number].shape
+        decoy = self._decoys.credential(mechanism, user, shape)
         record = stored.get((user, mechanism.number))
-        if record is None:
-            return decoy, False
-        return _credential(record), True
+        real = _credential(_NOBODY if record is None else record)
+        return (decoy, False) if record is None else (real, True)
 
-    def _all(self, stored: Stored, mechanism: Mechanism) -> list[Credential]:
-        """Counted once for each change of the metadata."""
+    def _usual(self, stored: Stored) -> Mapping[int, _Usual]:
+        """By the number of the mechanism. Counted once for each change of the metadata."""
         if self._counted is None or self._counted[0] is not stored:
-            found: dict[int, list[Credential]] = {}
+            found: dict[int, list[Credential]] = {number: [] for number in scram.BY_NUMBER}
             for (_, number), record in stored.items():
                 found.setdefault(number, []).append(_credential(record))
-            self._counted = stored, found
-        return self._counted[1].get(mechanism.number, [])
+            usual = {
+                number: _Usual(scram.usual_shape(each), len(each)) for number, each in found.items()
+            }
+            self._counted = stored, usual
+        return self._counted[1]
 
 
 def _credential(record: UserScramCredentialRecord) -> Credential:

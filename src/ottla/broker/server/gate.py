@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.runtime.seams import Clock
+from ottla.security.failures import FailureDelays
 from ottla.security.login import Accepted, Work
-from ottla.security.principals import user
+from ottla.security.principals import USER, Principal, TokenPrincipal
 from ottla.security.sasl import (
     Closed,
     Compute,
@@ -50,42 +51,33 @@ def _nothing() -> None:
 
 
 class Logins:
-    """What the listeners of one node share: the threads for passwords, and who has logged in with which credential."""
+    """What the listeners of one node share: the threads for passwords, and all who have logged in or are about to."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, delays: FailureDelays | None = None) -> None:
         self.clock = clock
-        self.succeeded = self.failed = self.expired = 0
+        self.gates: dict[Gate, None] = {}
+        self.delays = delays or FailureDelays(0.0)
         self._computing = asyncio.Semaphore(COMPUTED_AT_ONCE)
-        self._by_credential: dict[tuple[str, int], dict[Gate, None]] = {}
 
     async def compute(self, work: Work) -> Accepted | None:
         async with self._computing:
             return await asyncio.get_running_loop().run_in_executor(None, work.run)
 
-    def opened(self, gate: Gate, login: Login) -> None:
-        if login.rests_on is not None:
-            self._by_credential.setdefault(login.rests_on, {})[gate] = None
-
-    def ended(self, gate: Gate, login: Login) -> None:
-        if login.rests_on is not None and (gates := self._by_credential.get(login.rests_on)):
-            gates.pop(gate, None)
-            if not gates:
-                del self._by_credential[login.rests_on]
-
     def credentials_changed(self, changed: Iterable[tuple[str, int]]) -> None:
-        """End every session that rests on one of these: (user, number of the mechanism)."""
-        for credential in changed:
-            for gate in list(self._by_credential.get(credential, ())):
+        """End every session that rests on one of these: (user, number of the mechanism). And every login of these users
+        that has begun: it was told the old salt, and would succeed with the old password."""
+        credentials = set(changed)
+        users = {name for name, _ in credentials}
+        for gate in list(self.gates):
+            if gate.rests_on in credentials or gate.logs_in_as in users:
                 gate.revoked()
-
-    def sessions_of(self, name: str) -> int:
-        return sum(len(gates) for (owner, _), gates in self._by_credential.items() if owner == name)
 
 
 class GateLimits(NamedTuple):
     frame_bytes_max: int
     """sasl.server.max.receive.size, until the connection is open."""
     timeout_s: float
+    """For the handshake of TLS and the login together."""
     failure_delay_s: float
     waiting_max: int
     """Connections of the listener that have not logged in. Of more, the oldest is closed."""
@@ -99,6 +91,13 @@ class GatedListener:
         self.rules = rules
         self.limits = limits
         self.waiting: dict[Gate, None] = {}
+        self.succeeded = 0
+        self.renewed = 0
+        """Later logins on open connections."""
+        self.failed = 0
+        """Of both."""
+        self.expired = 0
+        """Connections that were closed because their session was over."""
 
     def guard(self, connection: ServerConnection) -> None:
         gate = connection.gate = connection.sasl = Gate(self, connection)
@@ -125,9 +124,21 @@ class Gate:
         """What is to be answered next; None for a token without a header."""
         self._login: Login | None = None
         self._frame_bytes_max = connection.limit_frames(listener.limits.frame_bytes_max)
+        self._logins.gates[self] = None
         self._timer: asyncio.TimerHandle | None = None
-        self._set_timer(listener.limits.timeout_s, self._too_late)
+        left_s = max(0.0, listener.limits.timeout_s - connection.handshake_s)
+        self._set_timer(left_s, self._too_late)
         connection.on_close.append(self._connection_closed)
+
+    @property
+    def rests_on(self) -> tuple[str, int] | None:
+        """The stored credential of its session."""
+        return None if self._login is None else self._login.rests_on
+
+    @property
+    def logs_in_as(self) -> str | None:
+        """The user of a login that has begun and is not over."""
+        return None if self._sasl.state is SaslState.OPEN else self._sasl.claimed
 
     # Frames
 
@@ -166,15 +177,15 @@ class Gate:
                 if self._sasl.state is SaslState.TOKENS and self.connection.gate is None:
                     self._close_gate()
             case Opened(frame, login):
-                self._open(login)
-                self._send(frame)
+                if self._open(login):
+                    self._send(frame)
             case Compute(work):
                 self.connection.hold()
                 self.connection.server.spawn(self._compute(work))
             case Failed(frame, why, mechanism):
                 self._fail(frame, why, mechanism)
             case Closed(why):
-                self._logins.expired += 1
+                self._listener.expired += 1
                 self._log(why, self._mechanism())
                 self.end()
 
@@ -199,19 +210,24 @@ class Gate:
 
     # States
 
-    def _open(self, login: Login) -> None:
+    def _open(self, login: Login) -> bool:
+        """False if there is no room for it."""
         connection = self.connection
+        limits = connection.server.limits
+        if self._login is None and limits is not None and not limits.entered(connection):
+            self.end()
+            return False
         if connection.gate is self:
             connection.gate = None
         if self._login is None:
             self._listener.waiting.pop(self, None)
-            connection.authenticated(user(login.user))
+            kind = TokenPrincipal if login.by_token else Principal
+            connection.authenticated(kind(USER, login.user))
             connection.limit_frames(self._frame_bytes_max)
+            self._listener.succeeded += 1
         else:
-            self._logins.ended(self, self._login)
+            self._listener.renewed += 1
         self._login = login
-        self._logins.succeeded += 1
-        self._logins.opened(self, login)
         if login.session_ends is None:
             self._set_timer(None)
         else:
@@ -224,6 +240,7 @@ class Gate:
             login.mechanism,
             printable(login.user),
         )
+        return True
 
     def _close_gate(self) -> None:
         """The client logs in again, or its session is over: its next frame is looked at here."""
@@ -231,11 +248,13 @@ class Gate:
 
     def _fail(self, frame: bytes | None, why: str, mechanism: str | None) -> None:
         """Nothing is read until the connection closes, so a guess costs the delay."""
-        self._logins.failed += 1
+        self._listener.failed += 1
         self._log(why, mechanism)
         self.connection.gate = self
         self.connection.hold()
-        self._set_timer(self._listener.limits.failure_delay_s, lambda: self._tell_failure(frame))
+        first_s, now = self._listener.limits.failure_delay_s, self._logins.clock.monotonic()
+        delay_s = self._logins.delays.failed(self.connection.peer_host, first_s, now)
+        self._set_timer(delay_s, lambda: self._tell_failure(frame))
 
     def _tell_failure(self, frame: bytes | None) -> None:
         if frame is None:
@@ -255,7 +274,7 @@ class Gate:
             self.end()
 
     def _too_late(self) -> None:
-        self._logins.failed += 1
+        self._listener.failed += 1
         self._log("the login took too long", None)
         self.end()
 
@@ -266,8 +285,7 @@ class Gate:
     def _connection_closed(self) -> None:
         self._set_timer(None)
         self._listener.waiting.pop(self, None)
-        if self._login is not None:
-            self._logins.ended(self, self._login)
+        self._logins.gates.pop(self, None)
 
     def _set_timer(self, seconds: float | None, then: Callable[[], None] = _nothing) -> None:
         if self._timer is not None:
