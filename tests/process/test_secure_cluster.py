@@ -70,6 +70,13 @@ def test_all_that_is_secret_is_for_its_owner_only(cluster: SecureCluster) -> Non
     assert cluster.listed("security", "check") == {"findings": [], "unknown": {}}
 
 
+def test_a_node_with_secrets_leaves_no_core_file(cluster: SecureCluster) -> None:
+    for node in cluster.listed("status")["nodes"]:
+        limits = Path(f"/proc/{node['pid']}/limits").read_text().splitlines()
+        (core,) = (line.split() for line in limits if line.startswith("Max core file size"))
+        assert core[4:6] == ["0", "0"]
+
+
 def test_a_user_may_do_what_the_acls_say_and_nothing_else(cluster: SecureCluster) -> None:
     cluster.told("users", "add", "alice")
     denied = cluster.as_user("alice", "produce", "orders", "--timeout", "5", said="no\n")

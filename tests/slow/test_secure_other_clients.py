@@ -6,8 +6,6 @@ They come from Maven Central, the Go proxy and npm, with the machine's own tools
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,15 +14,12 @@ from confluent_kafka import Consumer, TopicPartition
 
 from ottla.testing.cluster import Cluster
 from support.kafka_jars import run_tool
+from support.other_languages import command, go_programme, install_kafkajs
 from support.spark_sources import SparkConnector
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 COUNT = 50
-FRANZ_GO = ("github.com/twmb/franz-go@v1.20.0",)
-SARAMA = ("github.com/IBM/sarama@v1.46.0", "github.com/xdg-go/scram@v1.1.2")
-KAFKAJS = "kafkajs@2.2.4"
-
 WITH_FRANZ_GO = """package main
 
 import (
@@ -142,14 +137,6 @@ def secure() -> Iterator[Cluster]:
         yield made
 
 
-def command(*words: str, where: Path) -> str:
-    if shutil.which(words[0]) is None:
-        pytest.fail(f"needs {words[0]} on the PATH", pytrace=False)
-    done = subprocess.run(words, cwd=where, capture_output=True, text=True, timeout=600, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def count_in(cluster: Cluster, topic: str) -> int:
     consumer = Consumer(cluster.client_settings() | {"group.id": "count"})
     try:
@@ -176,35 +163,19 @@ def test_java(secure: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "package", "programme", "modules"),
-    [
-        ("franz_go.go", "franzgo", WITH_FRANZ_GO, FRANZ_GO),
-        ("sarama.go", "saramaconfig", WITH_SARAMA, SARAMA),
-    ],
+    ("package", "programme"), [("franzgo", WITH_FRANZ_GO), ("saramaconfig", WITH_SARAMA)]
 )
-def test_go(
-    secure: Cluster,
-    tmp_path: Path,
-    file: str,
-    package: str,
-    programme: str,
-    modules: tuple[str, ...],
-) -> None:
+def test_go(secure: Cluster, tmp_path: Path, package: str, programme: str) -> None:
     topic = secure.create_topic(f"alice-{package}")
-    (tmp_path / package).mkdir()
-    shutil.copy(secure.client_directory("alice") / file, tmp_path / package)
-    (tmp_path / "main.go").write_text(programme % {"topic": topic, "count": COUNT})
-    command("go", "mod", "init", "example", where=tmp_path)
-    command("go", "get", *modules, where=tmp_path)
-    command("go", "mod", "tidy", where=tmp_path)
-    assert command("go", "vet", "./...", where=tmp_path) == ""
-    assert command("go", "run", ".", where=tmp_path) == f"read {COUNT}\n"
+    text = programme % {"topic": topic, "count": COUNT}
+    built = go_programme(tmp_path, package, text, secure.client_directory("alice"))
+    assert command(built, where=tmp_path) == f"read {COUNT}\n"
     assert count_in(secure, topic) == COUNT
 
 
 def test_kafkajs(secure: Cluster, tmp_path: Path) -> None:
     topic = secure.create_topic("alice-js")
-    command("npm", "install", "--silent", "--no-audit", "--no-fund", KAFKAJS, where=tmp_path)
+    install_kafkajs(tmp_path)
     (tmp_path / "main.js").write_text(WITH_KAFKAJS % {"topic": topic, "count": COUNT})
     settings = str(secure.client_directory("alice") / "kafkajs.json")
     assert command("node", "main.js", settings, where=tmp_path) == f"read {COUNT}\n"

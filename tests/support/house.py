@@ -109,6 +109,7 @@ ARROWS: dict[str, set[str]] = {
         "log",
         "metadata",
         "records",
+        "security",
         "sim.cluster",
         "sim.engine",
         "sim.oracle",

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +50,14 @@ from ottla.broker.replication.directory_assignments import DirectoryAssignments
 from ottla.broker.replication.housekeeping import Housekeeping
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
+from ottla.broker.server.connection_limits import ConnectionLimits, LimitRules, Most, rules_of
 from ottla.broker.server.connections import Handler
-from ottla.broker.server.quotas import ClientQuotas
+from ottla.broker.server.quotas import ClientQuotas, Window
 from ottla.broker.server.registration import handlers_of
 from ottla.broker.server.server import Server
 from ottla.config.dynamic import current
 from ottla.config.node_settings import Settings
+from ottla.config.security_settings import PREFIX
 from ottla.config.values import ConfigError, ListenerAddress
 from ottla.events.node import NodeStarted, NodeStopping
 from ottla.log.checkpoints import MetaProperties
@@ -102,6 +105,10 @@ class Node:
         self.logs: LogManager | None = None
         self.authorizer = authorizer_of(settings)
         """One for all listeners. None: everything is allowed."""
+        self._limits = {
+            is_broker: self._connection_limits(is_broker) for is_broker in (False, True)
+        }
+        """Of the controller's listeners, and of the broker's. Neither takes the other's room."""
         self.logins = self._logins()
         """Only where a listener has SASL."""
         self.security = self._security()
@@ -156,6 +163,7 @@ class Node:
                 self.design,
                 self.unclean_elections,
                 self.security,
+                self._limits[True],
             )
             await self.broker.start(
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
@@ -164,6 +172,16 @@ class Node:
         if self.event_log is not None:
             assert self.quorum is not None
             self.event_log.start(self.quorum, self._to_controller)
+
+    def _connection_limits(self, is_broker: bool) -> ConnectionLimits:
+        settings = self.settings
+        alone = len(settings.broker_listeners) == 1
+        return ConnectionLimits(
+            rules_of(settings),
+            self.runtime.clock.monotonic,
+            Window(settings.quota_window_num, settings.quota_window_size_seconds),
+            protected=settings.inter_broker_listener_name if is_broker and not alone else None,
+        )
 
     def _security(self) -> NodeSecurity | None:
         if all(security.is_plain for security in self.settings.security.values()):
@@ -259,8 +277,7 @@ class Node:
                 idle_max_s=settings.connections_max_idle_ms / 1000
                 if settings.connections_max_idle_ms >= 0
                 else float("inf"),
-                connections_max=settings.max_connections,
-                connections_per_ip_max=settings.max_connections_per_ip,
+                limits=self._limits[listener in settings.broker_listeners],
             )
             server.authorizer = self.authorizer
             if self.logins is not None:
@@ -440,9 +457,11 @@ class Broker:
         design: NodeDesign,
         unclean_elections: Mapping[tuple[uuid.UUID, int], int],
         security: NodeSecurity | None,
+        limits: ConnectionLimits,
     ) -> None:
         to_brokers = runtime if security is None else security.to_brokers
         self._security = security
+        self._limits = limits
         self.settings = settings
         self._servers = servers
         self.runtime = runtime
@@ -539,6 +558,7 @@ class Broker:
         self.cluster.update(self.source.image, True)
         self.replicas.apply_all(self.source.image)
         self.quotas.refresh()
+        self._limits.quotas_changed(self.source.image.client_quotas)
         self._settings_changed(self.source.image)
         self.is_serving = True
         await self._unless_refused(self.assignments.losses_reported)
@@ -579,6 +599,8 @@ class Broker:
         if self.is_serving:
             self.cluster.update(image, bool(delta))
             self.quotas.refresh()
+            if delta.changed_quotas:
+                self._limits.quotas_changed(image.client_quotas)
             self.replicas.apply(image, delta)
             if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
                 self._settings_changed(image)
@@ -605,9 +627,19 @@ class Broker:
         )
         if self._security is not None:
             self._security.settings_changed({**image.config(BROKER_RESOURCE, ""), **own})
-        for server in self._servers:
-            server.connections_max = value("max.connections")
-            server.connections_per_ip_max = value("max.connections.per.ip")
+        self._limits.change(self._limit_rules(value, {**image.config(BROKER_RESOURCE, ""), **own}))
+
+    def _limit_rules(self, value: Callable[[str], Any], configs: Mapping[str, str]) -> LimitRules:
+        settings = self.settings
+        with suppress(ConfigError):  # of another listener than ours: `NodeSecurity` says so
+            settings = settings.changed(
+                {name: text for name, text in configs.items() if name.startswith(PREFIX)}
+            )
+        return rules_of(settings)._replace(
+            of_all=Most(value("max.connections"), value("max.connection.creation.rate")),
+            per_address=value("max.connections.per.ip"),
+            of_addresses=dict(value("max.connections.per.ip.overrides")),
+        )
 
     def _handlers(self) -> dict[ApiKey, Handler]:
         """Every API of the broker's listeners, by family. Each object names its APIs itself, with `@serves`."""

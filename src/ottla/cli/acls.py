@@ -20,7 +20,6 @@ from ottla.cli.errors import FAILED, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, say, warn
 
 if TYPE_CHECKING:
-    from ottla.client import BlockingClient
     from ottla.security.acls import Acl
     from ottla.security.authorizer import Authorizer
     from ottla.security.principals import Principal
@@ -234,7 +233,11 @@ def test(
     if asked is not None and resource is not ResourceType.CLUSTER and name is None:
         raise Failure(f"which {kind}? NAME is missing", USAGE)
     with connect(bootstrap, dir, timeout, command_config) as blocking:
-        authorizer = _authorizer(blocking, SecurityAdmin(blocking.client))
+        authorizer, are_known = blocking.run(SecurityAdmin(blocking.client).authorizer())
+    if not are_known and str(principal) not in authorizer.super_users:
+        warn(
+            f"the cluster does not say who its super users are; if {principal} is one, the answer is yes"
+        )
     if asked is None:
         _tell_all(authorizer, principal, format)
         return
@@ -483,8 +486,3 @@ def _tell(new: list[Acl], gone: list[Acl], format: Format, dry_run: bool) -> Non
         say("nothing changes")
     elif dry_run:
         say(f"would add {len(new)} and remove {count_of(len(gone), 'ACL')}; nothing was changed")
-
-
-def _authorizer(blocking: BlockingClient, admin: Any) -> Authorizer:
-    made: Authorizer = blocking.run(admin.authorizer())
-    return made

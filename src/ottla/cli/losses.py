@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -569,6 +568,8 @@ def _selected(kept: KeptSomewhere, topic: str | None, since: str | None) -> list
 
 def _open_elections(blocking: BlockingClient, topic: str | None) -> list[OpenElection]:
     """From the event log, if there is one."""
+    import asyncio
+
     from ottla.event_log.entry import entries
     from ottla.losses.open_elections import open_elections
     from ottla.wire.errors import ErrorCode, KafkaError
@@ -594,6 +595,8 @@ def _open_elections(blocking: BlockingClient, topic: str | None) -> list[OpenEle
 
 def _all_records(blocking: BlockingClient, topic: str, partition: int) -> Iterator[Record]:
     """Everything that is committed now."""
+    import asyncio  # with ssl 50 ms, which other commands and --help save
+
     client = blocking.client
     position = blocking.run(asyncio.wait_for(client.offset(topic, partition, -2), GLANCE_S))
     end = blocking.run(asyncio.wait_for(client.offset(topic, partition, -1), GLANCE_S))

@@ -95,7 +95,15 @@ def explain(error: Exception) -> tuple[int, str] | None:
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
             ErrorCode.REQUEST_TIMED_OUT,
         )
+        forbidden = (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        )
         advice = f"; {WHO_RUNS}" if error.code in lacks_nodes else ""
+        if error.code in forbidden:
+            advice = "; an admin sees why by: ottla acls test USER OPERATION NAME"
         return codes.get(error.code, FAILED), f"{error}{advice}"
     return None
 

@@ -215,7 +215,9 @@ def audit(
     dir: DirOption = None,
     format: FormatOption = Format.table,
 ) -> None:  # fmt: skip
-    """Show what the authorizer decided, from the logs of a cluster on this machine.
+    """Show what the authorizer decided.
+
+    It reads the logs of a cluster on this machine.
 
     Denials are always there; what was allowed only if the logger kafka.authorizer.logger is set to
     DEBUG. Equal decisions within ten seconds are one line.

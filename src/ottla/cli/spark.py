@@ -6,7 +6,6 @@ person has to know otherwise: which Python, which brokers, which directory.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -226,8 +225,9 @@ def _examined(
     if java.fine and all(package.fine for package in packages):
         yield _bytecode()
         yield from _executors(master, brokers)
-        version = importlib.metadata.version("pyspark")
-        line = f"not needed; --packages org.apache.spark:spark-sql-kafka-0-10_2.13:{version} if it is published"
+        from importlib.metadata import version
+
+        line = f"not needed; --packages org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')} if it is published"
         yield Diagnosis(True, "Spark's own connector", line)
 
 
@@ -241,6 +241,8 @@ WANTED: Final = (
 
 
 def _package(name: str, least: tuple[int, ...], before: tuple[int, ...] | None) -> Diagnosis:
+    import importlib.metadata  # it is slow to import, and --help needs it not
+
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

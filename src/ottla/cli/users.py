@@ -190,13 +190,14 @@ def list_users(
     with connect(bootstrap, dir, timeout, command_config) as blocking:
         admin = SecurityAdmin(blocking.client)
         users = blocking.run(admin.users())
-        authorizer = blocking.run(admin.authorizer())
+        authorizer, are_known = blocking.run(admin.authorizer())
     rows = []
     for user in users:
         who = str(principal_of(user.name))
         acls = sum(acl.principal == who for acl in authorizer.acls)
         is_super = who in authorizer.super_users
-        note = "super user" if is_super else "" if acls else "no ACLs: may do nothing of its own"
+        idle = "no ACLs: may do nothing of its own" + ("" if are_known else ", unless a super user")
+        note = "super user" if is_super else "" if acls else idle
         rows.append(
             {
                 "user": user.name,

@@ -18,6 +18,7 @@ from ottla.runtime.seams import (
     AcceptedConnection,
     Chunk,
     Connection,
+    Door,
     FileRange,
     FrameReceiver,
     Listener,
@@ -51,6 +52,7 @@ class SecuredNetwork:
         *,
         frame_bytes_max: int,
         tls: Tls | None = None,
+        door: Door | None = None,
     ) -> Listener:
         raise OSError(f"a client does not listen on {host}:{port}")
 

@@ -158,15 +158,16 @@ class SecurityAdmin:
             if each.name in AUTHORIZER_SETTINGS and each.value is not None
         }
 
-    async def authorizer(self) -> Authorizer:
-        """One that decides as the cluster's own does, from its ACLs and its super users."""
+    async def authorizer(self) -> tuple[Authorizer, bool]:
+        """One that decides as the cluster's own does, from its ACLs and its super users; and whether the cluster says who
+        these are, which Apache Kafka does not."""
         settings = await self.authorizer_settings()
         made = Authorizer(
             [each for each in settings.get(SUPER_USERS, "").split(";") if each],
             allow_everyone_if_no_acl_found=settings.get(ALLOW_EVERYONE) == "true",
         )
         made.replace_all(await self.acls())
-        return made
+        return made, SUPER_USERS in settings
 
     async def _ask(self, key: ApiKey, fields: dict[str, Any]) -> Any:
         async def attempt() -> Any:

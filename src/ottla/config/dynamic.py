@@ -19,6 +19,9 @@ from ottla.config.values import ConfigError
 ROWS: Mapping[str, Setting] = {row.name: row for row in TABLE}
 
 
+LISTENER_DYNAMIC = (*STORE_SETTINGS, "max.connections", "max.connection.creation.rate")
+
+
 class NotDynamic(ConfigError):
     """A setting that is read once, when a node starts."""
 
@@ -34,18 +37,20 @@ DYNAMIC: frozenset[str] = frozenset(
         "log.cleaner.io.max.bytes.per.second",
         "max.connections",
         "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "max.connection.creation.rate",
         "producer.id.expiration.ms",
     }
 )
 
 
 def dynamic_row(name: str) -> Setting | None:
-    """The row of a setting that may change while a node runs. Those of key stores and trust stores may, in the form for one
-    listener. Which listeners a node has is known to that node only."""
+    """The row of a setting that may change while a node runs. Those of key stores and trust stores may, and limits of
+    connections, in the form for one listener. Which listeners a node has is known to that node only."""
     if name in DYNAMIC:
         return ROWS[name]
     if name.startswith(PREFIX):
-        for setting in STORE_SETTINGS:
+        for setting in LISTENER_DYNAMIC:
             if name.endswith(f".{setting}") and len(name) > len(PREFIX) + len(setting) + 1:
                 return ROWS[setting]
     return None

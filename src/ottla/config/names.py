@@ -81,8 +81,6 @@ NOT_YET = (
     ("control.plane.", "ZooKeeper is not used; see controller.listener.names"),
     ("client.quota", "Java classes cannot be loaded"),
     ("alter.log.dirs.replication", "replicas cannot be moved between directories yet"),
-    ("max.connections.per.ip.overrides", "limits per address are not served yet"),
-    ("max.connection.creation.rate", "rate limits are not served yet"),
     ("create.topic.policy", "Java classes cannot be loaded"),
     ("alter.config.policy", "Java classes cannot be loaded"),
     ("metric.reporters", "Java metric reporters are not served; metrics.listeners is"),

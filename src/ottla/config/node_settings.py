@@ -54,6 +54,7 @@ from ottla.config.values import (
     LISTENERS,
     LONG_MAX,
     OPTIONAL_TEXT,
+    PER_ADDRESS,
     POLICIES,
     PROTOCOL_MAP,
     PROTOCOLS,
@@ -208,10 +209,29 @@ class Settings:
         "connections.max.idle.ms", long(-1), 600_000, "Idle connections are closed after this time."
     )
     max_connections: int = setting(
-        "max.connections", integer(0), INT_MAX, "Connections a broker accepts at one time."
+        "max.connections",
+        integer(0),
+        INT_MAX,
+        "Connections of all listeners that have logged in, or need not. Further ones wait to be accepted. May also be given "
+        "for one listener.",
     )
     max_connections_per_ip: int = setting(
-        "max.connections.per.ip", integer(0), INT_MAX, "Connections accepted from one address."
+        "max.connections.per.ip",
+        integer(0),
+        INT_MAX,
+        "Connections from one address. Further ones are closed at once.",
+    )
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = setting(
+        "max.connections.per.ip.overrides",
+        PER_ADDRESS,
+        (),
+        "Other limits than max.connections.per.ip for these addresses: 10.0.0.7:200,10.0.0.8:50.",
+    )
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate",
+        integer(0),
+        INT_MAX,
+        "New connections a second. Further ones wait to be accepted. May also be given for one listener.",
     )
 
     # TLS. All of these, and those of SASL, may also be given for one listener: listener.name.<name>.<setting>.
@@ -358,6 +378,12 @@ class Settings:
         integer(1),
         1_000,
         "Connections of a listener that have not finished TLS and login. The oldest gives way to one more.",
+    )
+    ottla_failed_authentication_delay_max_ms: int = setting(
+        "ottla.failed.authentication.delay.max.ms",
+        integer(0),
+        10_000,
+        "The delay of failed logins doubles with each further one from the same address, up to this.",
     )
     ottla_allow_plain_without_tls: bool = setting(
         "ottla.allow.plain.without.tls",
@@ -597,6 +623,31 @@ class Settings:
         long(-1),
         256 << 20,
         "How large the event log may become; -1: no limit. Counts when the topic is created.",
+    )
+
+    ottla_audit_topic: str = setting(
+        "ottla.audit.topic",
+        choice("__ottla_audit", ""),
+        "__ottla_audit",
+        "Where logins, denials and changes are recorded, if there is an authorizer or SASL. Empty: in the node's log only.",
+    )
+    ottla_audit_queue_max: int = setting(
+        "ottla.audit.queue.max",
+        integer(1),
+        20_000,
+        "Entries of the audit that wait while its topic cannot be written. More are dropped, and counted.",
+    )
+    ottla_audit_retention_ms: int = setting(
+        "ottla.audit.retention.ms",
+        long(-1),
+        30 * 24 * 3_600_000,
+        "How long the audit keeps its entries; -1: for ever. Counts when the topic is created.",
+    )
+    ottla_audit_retention_bytes: int = setting(
+        "ottla.audit.retention.bytes",
+        long(-1),
+        1 << 30,
+        "How large the audit may become; -1: no limit. Counts when the topic is created.",
     )
 
     ottla_local_sockets_enable: bool = setting(

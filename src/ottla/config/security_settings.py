@@ -86,6 +86,8 @@ LISTENER_SETTINGS: Final = (
     | SASL_SETTINGS
     | {
         "connection.failed.authentication.delay.ms",
+        "max.connection.creation.rate",
+        "max.connections",
         "ottla.allow.plain.without.tls",
         "ottla.authentication.timeout.ms",
         "ottla.trust.removed.grace.ms",

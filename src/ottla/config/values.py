@@ -214,6 +214,22 @@ def _parse_super_users(text: str) -> SuperUsers:
     return names
 
 
+def _parse_per_address(text: str) -> tuple[tuple[str, int], ...]:
+    import ipaddress  # few nodes have such limits
+
+    result = []
+    for part in _split_list(text):
+        host, colon, most = part.rpartition(":")
+        if not colon or not most.isascii() or not most.isdigit():
+            raise ValueError(f"'{part}' is not ADDRESS:NUMBER")
+        try:
+            address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        except ValueError:
+            raise ValueError(f"'{host}' is no IP address; names are not resolved") from None
+        result.append((str(address), int(most)))
+    return tuple(result)
+
+
 def _parse_rate(text: str) -> float:
     value = float(text)
     if not 0 < value <= FLOAT_MAX:
@@ -254,6 +270,7 @@ VOTERS: SettingKind[tuple[QuorumVoter, ...]] = SettingKind("LIST", _parse_voters
 ADDRESSES: SettingKind[tuple[Address, ...]] = SettingKind(
     "LIST", lambda text: tuple(split_address(part) for part in _split_list(text))
 )
+PER_ADDRESS: SettingKind[tuple[tuple[str, int], ...]] = SettingKind("STRING", _parse_per_address)
 PROTOCOL_MAP: SettingKind[tuple[tuple[str, str], ...]] = SettingKind("STRING", _parse_protocol_map)
 ROLES: SettingKind[frozenset[str]] = SettingKind(
     "LIST", lambda text: frozenset(choices("broker", "controller").parse(text))

@@ -36,8 +36,10 @@ from ottla.metadata.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     MetadataRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
 )
 from ottla.security.secrets import HIDDEN
 
@@ -51,6 +53,7 @@ KINDS = (
 )
 
 ACL = "acl"
+TOKEN = "delegation token"
 RESOURCES = {TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker", GROUP_RESOURCE: "group"}
 
 
@@ -70,6 +73,7 @@ def committed_events(draft: Draft, by: str | None) -> Iterator[Event]:
     if by is not None:
         yield from _settings(draft.before, draft.records, by)
         yield from _acls(draft.before, draft.records, by)
+        yield from _tokens(draft.before, draft.records, by)
 
 
 def leader_changes(
@@ -189,6 +193,25 @@ def _acls(
         elif isinstance(record, RemoveAccessControlEntryRecord):
             old = before.acls[record.id]
             yield SettingChanged(_resource(old), ACL, _entry(old), None, by)
+
+
+def _tokens(
+    before: MetadataImage, records: Iterable[MetadataRecord], by: str
+) -> Iterator[SettingChanged]:
+    """Of tokens that somebody made, renewed or removed; not of those that were over and are swept."""
+    for record in records:
+        if isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):
+            old = before.delegation_tokens.get(record.token_id)
+            new = record if isinstance(record, DelegationTokenRecord) else None
+            owner = old or new
+            if owner is not None:
+                yield SettingChanged(owner.owner, TOKEN, _token(old), _token(new), by)
+
+
+def _token(token: DelegationTokenRecord | None) -> str | None:
+    if token is None:
+        return None
+    return f"{token.token_id} until {token.expiration_timestamp}, made by {token.requester}"
 
 
 def _resource(record: AccessControlEntryRecord) -> str:

@@ -5,6 +5,7 @@ This module only validates and records them. Brokers and controllers read them f
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,9 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 WHOLE_RATES = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 RATES = WHOLE_RATES | {"request_percentage", "controller_mutation_rate"}
+IP_RATES = frozenset({"connection_creation_rate"})
 LONG_MAX = 2.0**63
+INT_MAX = 2**31 - 1
 
 
 class QuotaChange(NamedTuple):
@@ -64,7 +67,8 @@ def _records(draft: Draft, request: QuotaChanges) -> list[ClientQuotaRecord]:
     records = []
     for key, value in request.changes:
         if value is not None:
-            _check_value(key, value)
+            rates = IP_RATES if entity[0][0] == IP else RATES
+            _check_value(key, value, rates)
             if value != current.get(key):
                 records.append(
                     ClientQuotaRecord(entity=members, key=key, value=value, remove=False)
@@ -87,21 +91,36 @@ def _check_entity(entity: Sequence[tuple[str, str | None]]) -> None:
         raise _invalid("Invalid client quota entity, an entity type is given twice")
     for kind, name in entity:
         if kind == IP:
-            raise _invalid("Quotas of addresses (connection_creation_rate) are not served yet.")
-        if kind not in (USER, CLIENT_ID):
+            if len(entity) > 1:
+                raise _invalid(
+                    "Invalid quota entity combination, ip entity should not be used with user/client ID entity."
+                )
+            _check_address(name)
+        elif kind not in (USER, CLIENT_ID):
             raise _invalid(f"Unhandled client quota entity type: {kind}")
         if name == "":
             raise _invalid(f"Empty {kind} not supported")
 
 
-def _check_value(key: str, value: float) -> None:
-    if key not in RATES:
+def _check_address(name: str | None) -> None:
+    """Kafka resolves names, once. An address that somebody else gets later would keep the quota, so here they are refused."""
+    try:
+        if name is not None:
+            ipaddress.ip_address(name)
+    except ValueError:
+        raise _invalid(f"{name} is not a valid IP; names are not resolved.") from None
+
+
+def _check_value(key: str, value: float, rates: frozenset[str]) -> None:
+    if key not in rates:
         raise _invalid(f"Invalid configuration key {key}")
     if not value > 0.0 or math.isinf(value):
         raise _invalid(f"Quota {key} must be greater than 0")
-    if key in WHOLE_RATES:
+    if key in WHOLE_RATES or key in IP_RATES:
         if value >= LONG_MAX:
             raise _invalid(f"Proposed value for {key} is too large for a LONG.")
+        if key in IP_RATES and value > INT_MAX:
+            raise _invalid(f"Proposed value for {key} is too large for an INT.")
         if value % 1.0 > 1e-6:
             raise _invalid(f"{key} cannot be a fractional value.")
 

@@ -157,10 +157,30 @@ def _listeners(facts: SecurityFacts) -> Iterator[SecurityFinding]:
                 yield _red(
                     f"listener {name} takes passwords by PLAIN without TLS", "SASL_SSL, or SCRAM"
                 )
+            if "OAUTHBEARER" in _of_listener(settings, name, "sasl.enabled.mechanisms").split(","):
+                yield from _oauth(settings, name)
         if settings.get("ssl.endpoint.identification.algorithm", "https") == "":
             yield _yellow(
                 "nodes do not compare certificates with addresses: any certificate of the CA is good for any node",
                 "ssl.endpoint.identification.algorithm=https",
+            )
+
+
+def _oauth(settings: Mapping[str, str], listener: str) -> Iterator[SecurityFinding]:
+    def is_true(name: str) -> bool:
+        own = _of_listener(settings, listener, f"oauthbearer.{name}")
+        return (own or _of_listener(settings, listener, name)) == "true"
+
+    if is_true("ottla.allow.unsecured.jwt"):
+        yield _red(
+            f"listener {listener} believes tokens that nobody has signed: everybody can be everybody",
+            "ottla.allow.unsecured.jwt=false",
+        )
+    for what in ("issuer", "audience"):
+        if is_true(f"sasl.oauthbearer.allow.unverified.{what}"):
+            yield _yellow(
+                f"listener {listener} takes tokens of any {what}, such as those for other services",
+                f"sasl.oauthbearer.expected.{what}, without allow.unverified.{what}",
             )
 
 
@@ -219,15 +239,16 @@ def _files(facts: SecurityFacts) -> Iterator[SecurityFinding]:
 
 def _users(facts: SecurityFacts) -> Iterator[SecurityFinding]:
     super_users = {who for settings in facts.brokers.values() for who in _super_users(settings)}
+    are_known = all("super.users" in settings for settings in facts.brokers.values())
     with_acls = {acl.principal for acl in facts.acls}
     for name, iterations in facts.users:
         who = str(user(name))
         if iterations < 4096:
             yield _red(f"the password of {who} is stored with {iterations} iterations", f"ottla users rotate {name}")  # fmt: skip
-        if who not in super_users and who not in with_acls:
+        if are_known and who not in super_users and who not in with_acls:
             yield _yellow(f"{who} has no ACLs: it may log in, and do nothing of its own", f"ottla acls add {name} …, or ottla users remove {name}")  # fmt: skip
     known = {str(user(name)) for name, _ in facts.users}
-    if facts.users:
+    if facts.users and are_known:
         for who in sorted(with_acls - known - super_users - {str(EVERYONE), str(ANONYMOUS)}):
             yield _yellow(
                 f"{who} has ACLs, but no password: nobody uses them, unless by a certificate of that name",

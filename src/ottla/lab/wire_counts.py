@@ -21,7 +21,7 @@ from ottla.runtime import (
     Runtime,
     Tls,
 )
-from ottla.runtime.seams import Listener
+from ottla.runtime.seams import Door, Listener
 from ottla.wire.apis import ApiKey
 
 API_KEY = slice(0, 2)
@@ -218,9 +218,10 @@ class CountedNetwork:
         *,
         frame_bytes_max: int,
         tls: Tls | None = None,
+        door: Door | None = None,
     ) -> Listener:
         return await self._network.listen(
-            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls
+            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls, door=door
         )
 
     async def connect(

@@ -90,6 +90,12 @@ def _take_all_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _leave_no_core(settings: Settings) -> None:
+    """A core file would hold the keys and passwords of a node that has any."""
+    if not all(security.is_plain for security in settings.security.values()):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 def _fail(message: str, code: int) -> int:
     with suppress(OSError):  # where it is printed, the disk may be full
         print(f"ottla node: {message}", file=sys.stderr, flush=True)
@@ -122,6 +128,7 @@ def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
 
     _begin_log(settings, log_file)
     _take_all_descriptors()
+    _leave_no_core(settings)
     log.info(
         "node starts node=%d version=%s roles=%s listeners=%s log_dirs=%s",
         settings.node_id,

@@ -242,6 +242,18 @@ class Listener(Protocol):
     def close(self) -> None: ...
 
 
+class Door(Protocol):
+    """Whether a listener takes one more connection. It is asked before TLS, which costs far more than the question. Processes
+    of our own user on this machine do not pass it."""
+
+    def wait_s(self) -> float:
+        """For how long no connection is to be taken; 0: one may be."""
+
+    def refusal(self, host: str) -> float | None:
+        """None: the connection from this address may go on. Else it is closed after so many seconds, and not read until
+        then."""
+
+
 class Network(Protocol):
     async def listen(
         self,
@@ -251,6 +263,7 @@ class Network(Protocol):
         *,
         frame_bytes_max: int,
         tls: Tls | None = None,
+        door: Door | None = None,
     ) -> Listener:
         """With `tls`, a connection is accepted when its handshake is over."""
 

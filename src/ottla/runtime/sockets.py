@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.runtime import unix_sockets
 from ottla.runtime.frame_memory import ReceiveMemory
-from ottla.runtime.seams import AcceptedConnection, Connection, FrameReceiver, Identity, Tls
+from ottla.runtime.seams import AcceptedConnection, Connection, Door, FrameReceiver, Identity, Tls
 from ottla.runtime.socket_connection import SocketConnection, address_of, prepare
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
+REFUSED_MAX = 1000
+"""Refused connections that are kept for a while, unread. More of them are closed at once."""
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 0.2
 LOCAL = Identity(is_local=True)
@@ -37,8 +39,13 @@ class SocketListener:
         accept: Callable[[AcceptedConnection], FrameReceiver],
         frame_bytes_max: int,
         tls: RealTls | None,
+        door: Door | None = None,
     ) -> None:
         """`sockets`: all that it listens on. The first gives the listener its address."""
+        self._door = door
+        self._wait: asyncio.TimerHandle | None = None
+        """While the door lets nobody in: until when."""
+        self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
         self._handshakes = None if tls is None else tls.handshakes(loop)
         self._loop = loop
         self._memory = memory
@@ -62,6 +69,12 @@ class SocketListener:
             self._resume.cancel()
         else:
             self._remove_readers()
+        if self._wait is not None:
+            self._wait.cancel()
+        for refused, timer in self._refused.items():
+            timer.cancel()
+            refused.close()
+        self._refused.clear()
         for listening in self._sockets:
             listening.close()
         if self._handshakes is not None:
@@ -76,8 +89,13 @@ class SocketListener:
             self._loop.remove_reader(listening.fileno())
 
     def _acceptable(self, listening: socket.socket) -> None:
+        door = None if listening.family == socket.AF_UNIX else self._door
         for _ in range(ACCEPTS_PER_TURN):
             if self._closed:
+                return
+            if door is not None and (wait_s := door.wait_s()) > 0:
+                self._loop.remove_reader(listening.fileno())
+                self._wait = self._loop.call_later(wait_s, self._waited, listening)
                 return
             try:
                 connected, _peer = listening.accept()
@@ -91,6 +109,22 @@ class SocketListener:
                 logger.debug("accept failed address=%s error=%s", self._address, problem)
                 continue
             self._accepted(connected)
+
+    def _waited(self, listening: socket.socket) -> None:
+        self._wait = None
+        if self._resume is None:
+            self._loop.add_reader(listening.fileno(), self._acceptable, listening)
+
+    def _refuse(self, connected: socket.socket, delay_s: float) -> None:
+        if delay_s <= 0 or len(self._refused) >= REFUSED_MAX:
+            connected.close()
+            return
+
+        def close() -> None:
+            del self._refused[connected]
+            connected.close()
+
+        self._refused[connected] = self._loop.call_later(delay_s, close)
 
     def _pause(self, problem: OSError) -> None:
         """Out of descriptors: the listener would stay readable, and the loop would spin until one is free."""
@@ -110,6 +144,11 @@ class SocketListener:
             if connected.family == socket.AF_UNIX:
                 if not unix_sockets.is_of_our_user(connected):
                     raise PermissionError(errno.EPERM, "a process of another user")
+            elif self._door is not None and (
+                (delay_s := self._door.refusal(address_of(connected.getpeername())[0])) is not None
+            ):
+                self._refuse(connected, delay_s)
+                return
             elif self._handshakes is not None:
                 self._handshakes.accepted(
                     connected, self._memory, self._frame_bytes_max, self._accept
@@ -143,6 +182,7 @@ class RealNetwork:
         *,
         frame_bytes_max: int,
         tls: Tls | None = None,
+        door: Door | None = None,
     ) -> SocketListener:
         problems: list[OSError] = []
         for family, address in await self._resolve(host, port, passive=True):
@@ -165,7 +205,7 @@ class RealNetwork:
                 sockets += [second] if second is not None else []
             secured = cast("RealTls | None", tls)
             return SocketListener(
-                self._loop, self.memory, sockets, accept, frame_bytes_max, secured
+                self._loop, self.memory, sockets, accept, frame_bytes_max, secured, door
             )
         raise _with_place(problems, "listen on", host, port)
 

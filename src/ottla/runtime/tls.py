@@ -41,6 +41,10 @@ PIECE_BYTES = 64 * 1024
 counts as taken: with longer ones a slow reader would look dead."""
 HANDSHAKES_PER_TURN = 4
 """A handshake costs up to a millisecond of the loop. Between so many of them, other connections have their turn."""
+KEY_EXCHANGE = "prime256v1"
+"""The one group in which a listener agrees on keys. OpenSSL's own list ends with ffdhe8192: a stranger who asks for it, and
+computes nothing, costs the loop a fifth of a second (D(HE)at, CVE-2002-20001). Python can name a single group only; this one
+every client knows. Who has guessed another one is told, and begins again."""
 HANDSHAKE = 0x16
 """The first byte of whoever begins to speak TLS."""
 
@@ -63,6 +67,8 @@ _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client showed no certificate, and ssl.client.auth=required",
     "UNSUPPORTED_PROTOCOL": "no version of TLS in common (ssl.enabled.protocols)",
     "NO_SHARED_CIPHER": "no cipher in common (ssl.cipher.suites)",
+    "NO_SUITABLE_KEY_SHARE": "the client does not know the curve P-256",
+    "WRONG_CURVE": "with TLS 1.2, a client's certificate needs a key of RSA or of the curve P-256",
     "TLSV1_ALERT_UNKNOWN_CA": "the other side does not believe our certificate authority",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the other side refuses our certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the other side refuses our certificate",
@@ -569,6 +575,7 @@ class RealTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         _configure(context, options, stores)
         context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+        context.set_ecdh_curve(KEY_EXCHANGE)
         if options.client_auth != "none":
             context.verify_mode = (
                 ssl.CERT_REQUIRED if options.client_auth == "required" else ssl.CERT_OPTIONAL

@@ -305,7 +305,7 @@ class ScramServer:
     def _finish(self, final: ClientFinal) -> Accepted:
         assert self._first is not None and self._found is not None
         mechanism, found, first = self._mechanism, self._found, self._first
-        # librdkafka before 2.6.1 (and with it kcat of Debian 12) puts its own part in front once more. That is compared as a
+        # librdkafka until the end of 2024 (and with it kcat of Debian 12) puts its own part in front once more. That is compared as a
         # whole, too, so nothing is left to choose.
         nonces = (self._nonce, first.nonce + self._nonce)
         if not any(hmac.compare_digest(final.nonce.encode(), each.encode()) for each in nonces):

@@ -168,8 +168,6 @@ async def serve(
         handlers,
         frame_bytes_max=1 << 20,
         idle_max_s=600,
-        connections_max=1000,
-        connections_per_ip_max=1000,
     )
     server.authorizer = authorizer
     server.names = {} if names is None else names

@@ -91,8 +91,6 @@ class QuorumNode:
             ),
             frame_bytes_max=1 << 26,
             idle_max_s=600,
-            connections_max=1000,
-            connections_per_ip_max=1000,
         )
         await server.listen(runtime.network, self.host.address, PORT)
         self.quorum = quorum

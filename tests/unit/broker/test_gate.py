@@ -80,8 +80,6 @@ class World:
             },
             frame_bytes_max=1 << 20,
             idle_max_s=600,
-            connections_max=1000,
-            connections_per_ip_max=1000,
         )
         self.gated = self.server.gated = GatedListener(self.logins, rules, limits)
         self.address = "", 0

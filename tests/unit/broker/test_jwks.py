@@ -32,6 +32,7 @@ from support.oauth import (
     public_jwk,
 )
 
+SERVED = Issuer()
 RULES = OAuthRules(ISSUER, (AUDIENCE,))
 
 
@@ -272,6 +273,17 @@ class TestReadingADocument:
         with pytest.raises(OSError, match="certificate"):
             read_document(f"{https_server}/keys")
 
+    def test_by_https_gives_the_keys_that_tokens_are_verified_by(self, https_server: str) -> None:
+        async def run() -> None:
+            address = f"{https_server}/issuer"
+            verifier = IssuerKeys(address, JwksTimes(), RealClock(), read_document)
+            assert await verifier.start()
+            assert isinstance(login(verifier, SERVED.token(claims())), Accepted)
+            assert isinstance(login(verifier, Issuer().token(claims())), str)
+            verifier.stop()
+
+        asyncio.run(run())
+
     @pytest.mark.parametrize(
         ("path", "why"), [("/moved", "302"), ("/none", "404"), ("/large", "more than")]
     )
@@ -286,12 +298,13 @@ class TestReadingADocument:
 def https_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = b" " * (DOCUMENT_BYTES_MAX + 1) if self.path == "/large" else b'{"keys":[]}'
-            codes = {"/keys": 200, "/large": 200, "/moved": 302}
+            large = b" " * (DOCUMENT_BYTES_MAX + 1)
+            bodies = {"/keys": b'{"keys":[]}', "/issuer": SERVED.jwks(), "/large": large}
+            codes = dict.fromkeys(bodies, 200) | {"/moved": 302}
             self.send_response(codes.get(self.path, 404))
             self.send_header("Location", "/keys")
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(bodies.get(self.path, b""))
 
         def log_message(self, format: str, *args: object) -> None:
             pass

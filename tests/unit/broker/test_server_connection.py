@@ -48,8 +48,6 @@ def server_with(handler: Callable[[Request], None], idle_max_s: float = 600) -> 
         {API: handler},
         frame_bytes_max=1 << 20,
         idle_max_s=idle_max_s,
-        connections_max=10,
-        connections_per_ip_max=10,
     )
 
 

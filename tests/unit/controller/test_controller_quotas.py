@@ -51,7 +51,11 @@ def test_a_quota_is_set_changed_and_removed() -> None:
         ((("planet", "mars"),), (change(),)),
         ((("user", "ann"), ("user", "bob")), (change(),)),
         ((("user", ""),), (change(),)),
-        ((("ip", "127.0.0.1"),), (change("connection_creation_rate", 5.0),)),
+        ((("ip", "127.0.0.1"),), (change(),)),
+        ((("ip", "127.0.0.1"),), (change("connection_creation_rate", 5.5),)),
+        ((("ip", "127.0.0.1"),), (change("connection_creation_rate", 2.0**31),)),
+        ((("ip", "localhost"),), (change("connection_creation_rate", 5.0),)),
+        ((("ip", "127.0.0.1"), ("user", "ann")), (change("connection_creation_rate", 5.0),)),
         (CLIENT, (change("connection_creation_rate"),)),
         (CLIENT, (change("no_such_rate"),)),
         (CLIENT, (change(value=0.0),)),
@@ -163,3 +167,11 @@ def test_a_feature_named_twice_is_refused() -> None:
     with pytest.raises(KafkaError) as refused:
         World(1).controller.update_features(twice)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", None])
+def test_an_address_has_a_rate_of_new_connections(address: str | None) -> None:
+    world = World(1)
+    entity = (("ip", address),)
+    assert errors(world, QuotaChanges(entity, (change("connection_creation_rate", 5.0),))) == [0]
+    assert world.controller.image.client_quotas[entity] == {"connection_creation_rate": 5.0}

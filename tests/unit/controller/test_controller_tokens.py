@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from controller_world import World
 
+from ottla.controller.committed_events import committed_events
 from ottla.controller.draft import Draft
 from ottla.controller.tokens import LATEST_MS, SWEPT_AT_ONCE, NewToken
+from ottla.events.controller import SettingChanged
 from ottla.metadata.features import METADATA_VERSION
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import DelegationTokenRecord, FeatureLevelRecord
@@ -210,6 +212,24 @@ def test_a_delta_names_tokens_that_came_changed_or_went() -> None:
     image, delta = MetadataImage().apply(stored(at), 0, 1)
     assert delta.changed_tokens == [created["token_id"]] and bool(delta)
     assert image.records() == stored(at)
+
+
+def test_who_made_and_removed_a_token_is_told_and_its_secret_is_not() -> None:
+    at = world()
+    wanted = NewToken(ALICE, BOB, (), -1)
+    made = at.controller.create_token(wanted, NOW)
+    token_id, hmac = made.response["token_id"], made.response["hmac"]
+    removed = at.controller.expire_token(BOB, hmac, -1, NOW)
+    swept = at.controller.sweep_tokens(NOW)
+    words = f"{token_id} until {NOW + DAY_MS}, made by User:alice"
+    assert made.draft is not None and removed.draft is not None and swept.draft is not None
+    assert list(committed_events(made.draft, "a client")) == [
+        SettingChanged("User:bob", "delegation token", None, words, "a client")
+    ]
+    assert list(committed_events(removed.draft, "a client")) == [
+        SettingChanged("User:bob", "delegation token", words, None, "a client")
+    ]
+    assert list(committed_events(swept.draft, None)) == []
 
 
 def test_ids_begin_with_no_dash_and_differ() -> None:

@@ -70,6 +70,19 @@ def test_nothing_is_found_where_all_is_well() -> None:
             "takes passwords by PLAIN without TLS",
         ),
         (
+            {"sasl.enabled.mechanisms": "OAUTHBEARER", "ottla.allow.unsecured.jwt": "true"},
+            "red",
+            "believes tokens that nobody has signed",
+        ),
+        (
+            {
+                "listener.name.clients.sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+                "listener.name.clients.oauthbearer.sasl.oauthbearer.allow.unverified.audience": "true",
+            },
+            "yellow",
+            "takes tokens of any audience",
+        ),
+        (
             {"ssl.endpoint.identification.algorithm": ""},
             "yellow",
             "do not compare certificates with addresses",

@@ -211,8 +211,8 @@ def test_whoever_waits_for_a_slow_node_hears_what_it_says(
     monkeypatch.setattr("ottla.local.cluster.NEWS_EVERY_S", 0.02)
     cluster = LocalCluster.create(tmp_path / "c", 1, 0)
     news: list[str] = []
-    with pytest.raises(LocalClusterError, match=r"was not ready after 0\.1 s"):
-        cluster.wait_ready({1: SlowNode(cluster)}, 0.1, news.append)
+    with pytest.raises(LocalClusterError, match=r"was not ready after 0\.4 s"):
+        cluster.wait_ready({1: SlowNode(cluster)}, 0.4, news.append)
     assert news
     assert all("node 1 is not ready after 0 s: recovering" in line for line in news)
 

@@ -251,6 +251,23 @@ def test_two_that_share_no_version_do_not_come_together(made: Certified) -> None
     meet(scenario)
 
 
+@pytest.mark.parametrize("group", ["secp384r1", "secp521r1"])
+def test_a_stranger_does_not_choose_how_much_a_key_costs(made: Certified, group: str) -> None:
+    """D(HE)at: keys of ffdhe8192 cost a server a fifth of a second, and a client that cheats nothing. Python's clients cannot
+    ask for those groups; a scanner does, in the slow tests."""
+
+    async def scenario(meeting: Meeting) -> None:
+        tls = await meeting.listen(made.options("nodes"))
+        assert tls._server is not None
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.load_verify_locations(cadata=made.authority("nodes").cert_pem.bytes().decode())
+        client.set_ecdh_curve(group)
+        with pytest.raises(TlsRefused, match="does not know the curve P-256"):
+            try_handshake(client, tls._server)
+
+    meet(scenario)
+
+
 def blocking_client(made: Certified) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=made.authority("nodes").cert_pem.bytes().decode())
     made.leaf("nodes").configure_cert(context)

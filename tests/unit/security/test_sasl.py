@@ -34,6 +34,8 @@ class Scripted:
                 return Challenge(b"more")
             case b"work" | b"work fails":
                 return Work(lambda: Accepted("alice") if message == b"work" else None)
+            case b"alice's token":
+                return Accepted("alice", expires_ms=WALL_MS + 5_000, by_token=True)
             case b"expires":
                 return Accepted("alice", expires_ms=WALL_MS + 5_000)
             case b"expired":
@@ -333,6 +335,17 @@ def test_another_mechanism_ends_the_session() -> None:
     talk = Talk(reauth_ms=10_000).open()
     assert talk.answer(talk.handshake("TWO")).error_code == 0
     verdict = talk.token(b"alice")
+    assert isinstance(verdict, Failed)
+    assert talk.answer(verdict).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+@pytest.mark.parametrize("tokens", [(b"alice", b"alice's token"), (b"alice's token", b"alice")])
+def test_a_password_is_not_followed_by_a_delegation_token_nor_the_reverse(
+    tokens: tuple[bytes, bytes],
+) -> None:
+    talk = Talk(reauth_ms=10_000).open(tokens[0])
+    talk.handshake()
+    verdict = talk.token(tokens[1])
     assert isinstance(verdict, Failed)
     assert talk.answer(verdict).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 

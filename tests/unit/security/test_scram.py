@@ -264,7 +264,7 @@ def test_a_signed_nonce_that_is_not_ours_is_refused(nonce: str) -> None:
 
 
 def test_librdkafka_may_say_its_part_of_the_nonce_twice() -> None:
-    """Up to 2.6.0 it did, and Debian's kcat still does."""
+    """Until the end of 2024 it did (its pull request 4895), and Debian's kcat still does."""
     for nonce in ("ctheServersNonce", "cctheServersNonce"):
         assert isinstance(with_signed_nonce(nonce), Accepted)
 

@@ -202,7 +202,8 @@ def test_every_kafka_option_that_is_asked_for_is_on_the_list() -> None:
     secured = {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.jaas.config": 'X username="a" password="b";',
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        ' username="a" password="b";',
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.certificates": "…",
         "kafka.ssl.keystore.type": "PEM",

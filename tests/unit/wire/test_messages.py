@@ -136,8 +136,8 @@ def test_every_message_of_every_version_is_read_back_as_written_and_kio_writes_t
         try:
             by_kio = entity_reader(struct.entity)(body, 0)[0]
         except OutOfBoundValue:
-            # Kafka says -1 where no transaction has begun; kio's schema knows no such time.
-            assert key is ApiKey.DESCRIBE_TRANSACTIONS
+            # Kafka says -1 where no transaction has begun, and where a token is refused; kio's schema knows no such time.
+            assert key is ApiKey.DESCRIBE_TRANSACTIONS or key.name.endswith("_DELEGATION_TOKEN")
             continue
         assert entity == by_kio
         kios = io.BytesIO()

@@ -391,7 +391,7 @@ def _refuse_configs(message: Any, error: KafkaError) -> Fields:
 
 
 def _alter_client_quotas(controller: Controller, message: Any, now: float) -> ControllerResult:
-    """AlterClientQuotas 0-1. Left out: quotas of addresses (connection_creation_rate)."""
+    """AlterClientQuotas 0-1."""
     wanted = [
         QuotaChanges(
             _entity(entry),

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from ottla.runtime.seams import (
     AcceptedConnection,
     Connection,
+    Door,
     FrameReceiver,
     Identity,
     Listener,
@@ -41,9 +42,10 @@ class NodeDialer:
         *,
         frame_bytes_max: int,
         tls: Tls | None = None,
+        door: Door | None = None,
     ) -> Listener:
         return await self._network.listen(
-            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls
+            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls, door=door
         )
 
     async def connect(

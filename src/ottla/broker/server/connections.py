@@ -204,6 +204,8 @@ class ServerConnection:
         """The same, for as long as the connection lives. None where nobody logs in."""
         if server.authorizer is not None:
             self.authenticated(ANONYMOUS)
+        self.is_counted = False
+        """Whether it is among those of its address (see `connection_limits`)."""
         self.is_follower = False
         """Whether another broker replicates over it."""
         self.certified_nodes: frozenset[int] | None = None
@@ -431,6 +433,8 @@ class ServerConnection:
                 "connection lost peer=%s listener=%s reason=%s", self.peer, self.server.name, reason
             )
         self.server.connections.pop(self, None)
+        if self.server.limits is not None:
+            self.server.limits.left(self)
         if self.parked_fetch is not None:
             self.parked_fetch.drop()
         for callback in self.on_close:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.runtime.seams import Clock
+from ottla.security.failures import FailureDelays
 from ottla.security.login import Accepted, Work
 from ottla.security.principals import USER, Principal, TokenPrincipal
 from ottla.security.sasl import (
@@ -52,9 +53,10 @@ def _nothing() -> None:
 class Logins:
     """What the listeners of one node share: the threads for passwords, and all who have logged in or are about to."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, delays: FailureDelays | None = None) -> None:
         self.clock = clock
         self.gates: dict[Gate, None] = {}
+        self.delays = delays or FailureDelays(0.0)
         self._computing = asyncio.Semaphore(COMPUTED_AT_ONCE)
 
     async def compute(self, work: Work) -> Accepted | None:
@@ -175,8 +177,8 @@ class Gate:
                 if self._sasl.state is SaslState.TOKENS and self.connection.gate is None:
                     self._close_gate()
             case Opened(frame, login):
-                self._open(login)
-                self._send(frame)
+                if self._open(login):
+                    self._send(frame)
             case Compute(work):
                 self.connection.hold()
                 self.connection.server.spawn(self._compute(work))
@@ -208,8 +210,13 @@ class Gate:
 
     # States
 
-    def _open(self, login: Login) -> None:
+    def _open(self, login: Login) -> bool:
+        """False if there is no room for it."""
         connection = self.connection
+        limits = connection.server.limits
+        if self._login is None and limits is not None and not limits.entered(connection):
+            self.end()
+            return False
         if connection.gate is self:
             connection.gate = None
         if self._login is None:
@@ -233,6 +240,7 @@ class Gate:
             login.mechanism,
             printable(login.user),
         )
+        return True
 
     def _close_gate(self) -> None:
         """The client logs in again, or its session is over: its next frame is looked at here."""
@@ -244,7 +252,9 @@ class Gate:
         self._log(why, mechanism)
         self.connection.gate = self
         self.connection.hold()
-        self._set_timer(self._listener.limits.failure_delay_s, lambda: self._tell_failure(frame))
+        first_s, now = self._listener.limits.failure_delay_s, self._logins.clock.monotonic()
+        delay_s = self._logins.delays.failed(self.connection.peer_host, first_s, now)
+        self._set_timer(delay_s, lambda: self._tell_failure(frame))
 
     def _tell_failure(self, frame: bytes | None) -> None:
         if frame is None:

@@ -14,6 +14,7 @@ from ottla.config.values import ConfigError
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.runtime.seams import Runtime
 from ottla.security import jaas
+from ottla.security.failures import FailureDelays
 from ottla.security.login import Conversation
 from ottla.security.scram import Decoys
 from ottla.security.secrets import Secret
@@ -30,7 +31,8 @@ class NodeLogins:
         self, settings: Settings, runtime: Runtime, image: Callable[[], MetadataImage]
     ) -> None:
         self._settings = settings
-        self._sessions = Logins(runtime.clock)
+        longest_s = settings.ottla_failed_authentication_delay_max_ms / 1000
+        self._sessions = Logins(runtime.clock, FailureDelays(longest_s))
         secret = settings.ottla_decoy_secret
         if secret is None:
             secret = Secret(runtime.random.randbytes(DECOY_SECRET_BYTES).hex())

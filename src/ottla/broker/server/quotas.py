@@ -131,7 +131,7 @@ class ClientQuotas:
         if quotas is self._seen:
             return
         self._seen = quotas
-        self.active = bool(quotas)
+        self.active = any(entity[0][0] != IP for entity in quotas)
         self.limits_requests = any(REQUESTS in each for each in quotas.values())
         self._allowances.clear()
         self._forget()

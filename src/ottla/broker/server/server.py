@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.server.connection_limits import ConnectionLimits
 from ottla.broker.server.connections import Handler, Quotas, ServerConnection
 from ottla.runtime import AcceptedConnection, Identity, Listener, Network, Tls
 from ottla.security.authorizer import Authorizer
@@ -29,10 +30,11 @@ class Server:
         *,
         frame_bytes_max: int,
         idle_max_s: float,
-        connections_max: int,
-        connections_per_ip_max: int,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self.name = name
+        self.limits = limits
+        """How many connections it takes, and how fast. Listeners can share them. None: any number."""
         self.handlers: dict[int, Handler] = {int(key): handler for key, handler in handlers.items()}
         self.quotas: Quotas | None = None
         self.authorizer: Authorizer | None = None
@@ -51,44 +53,37 @@ class Server:
         self.connections: dict[ServerConnection, None] = {}
         self._frame_bytes_max = frame_bytes_max
         self._idle_max_s = idle_max_s
-        self.connections_max = connections_max
-        self.connections_per_ip_max = connections_per_ip_max
         self._listener: Listener | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._idle_check: asyncio.TimerHandle | None = None
 
     async def listen(self, network: Network, host: str, port: int) -> tuple[str, int]:
         self._listener = await network.listen(
-            host, port, self._accept, frame_bytes_max=self._frame_bytes_max, tls=self.tls
+            host,
+            port,
+            self._accept,
+            frame_bytes_max=self._frame_bytes_max,
+            tls=self.tls,
+            door=None if self.limits is None else self.limits.door(self.name),
         )
         self._close_idle()
         return self._listener.address
 
     def _accept(self, connection: AcceptedConnection) -> ServerConnection:
         accepted = ServerConnection(self, connection)
-        host = accepted.peer_host
-        from_there = 0
-        if len(self.connections) >= self.connections_per_ip_max:
-            from_there = sum(other.peer_host == host for other in self.connections)
-        if (
-            len(self.connections) >= self.connections_max
-            or from_there >= self.connections_per_ip_max
-        ):
-            logger.warning(
-                "refusing connection, too many connections peer=%s listener=%s",
-                accepted.peer,
-                self.name,
-            )
+        if self.limits is not None and not self.limits.came(accepted):
             connection.abort()
-        else:
-            self.connections[accepted] = None
-            principal = None if self.who is None else self._principal(accepted, connection)
-            if self.nodes_of is not None:
-                accepted.certified_nodes = self.nodes_of(connection.identity)
-            if principal is not None:
-                accepted.authenticated(principal)
-            elif self.gated is not None:
-                self.gated.guard(accepted)
+            return accepted
+        self.connections[accepted] = None
+        principal = None if self.who is None else self._principal(accepted, connection)
+        if self.nodes_of is not None:
+            accepted.certified_nodes = self.nodes_of(connection.identity)
+        if principal is not None:
+            accepted.authenticated(principal)
+        if principal is None and self.gated is not None:
+            self.gated.guard(accepted)
+        elif self.limits is not None and not self.limits.entered(accepted):
+            connection.abort()
         return accepted
 
     def _principal(

@@ -69,8 +69,6 @@ class PushReplication(Replication):
             {ApiKey.FETCH: self._take},
             frame_bytes_max=settings.socket_request_max_bytes,
             idle_max_s=float("inf"),
-            connections_max=settings.max_connections,
-            connections_per_ip_max=settings.max_connections_per_ip,
         )
         host = settings.broker_listeners[0].host
         self._listening = asyncio.get_running_loop().create_task(

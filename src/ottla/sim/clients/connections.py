@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from ottla.sim.clients.logins import SimUser, log_in
 from ottla.sim.engine.world import SimHost
 from ottla.wire import fetch
 from ottla.wire.apis import APIS, ApiKey
@@ -35,8 +37,17 @@ class PartitionLeader(NamedTuple):
 class ClientConnections:
     """The channels of one client, and what it knows from Metadata."""
 
-    def __init__(self, host: SimHost, bootstrap: Sequence[tuple[str, int]], name: str) -> None:
+    def __init__(
+        self,
+        host: SimHost,
+        bootstrap: Sequence[tuple[str, int]],
+        name: str,
+        user: SimUser | None = None,
+    ) -> None:
+        """`user`: as whom it logs in, where the cluster has security."""
         self._network = host.runtime.network
+        self._user = user
+        self._random = random.Random(f"logins of {name}")
         self._bootstrap = list(bootstrap)
         self.name = name
         self._channels: dict[tuple[str, int], Channel] = {}
@@ -53,6 +64,9 @@ class ClientConnections:
         if channel is None or channel.closed:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 channel = await Channel.open(self._network, *address, self.name)
+            if self._user is not None:
+                user = self._user
+                await log_in(channel, lambda: user.conversation(self._random))
             self._channels[address] = channel
         return channel
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from ottla.sim.clients.connections import ClientConnections
 from ottla.sim.clients.consumer import SimConsumer
+from ottla.sim.clients.logins import SimUser
 from ottla.sim.clients.producer import CarelessProducer, SimProducer
 from ottla.sim.engine.world import SimHost
 from ottla.sim.oracle.history import History
@@ -24,7 +25,9 @@ class Workload:
         host: SimHost,
         bootstrap: Sequence[tuple[str, int]],
         chance: random.Random,
+        user_of: Callable[[str], SimUser | None] = lambda name: None,
     ) -> None:
+        """`user_of`: as whom the client of this name logs in."""
         self.history = History()
         self.producers: list[SimProducer] = []
         self.consumers: list[SimConsumer] = []
@@ -32,11 +35,12 @@ class Workload:
         self._host = host
         self._bootstrap = bootstrap
         self._random = chance
+        self._user_of = user_of
         self._produce: Callable[[TopicPartition, str], SimProducer] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def connections(self, name: str) -> ClientConnections:
-        return ClientConnections(self._host, self._bootstrap, name)
+        return ClientConnections(self._host, self._bootstrap, name, self._user_of(name))
 
     def begin(
         self,

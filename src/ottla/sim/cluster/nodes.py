@@ -15,6 +15,7 @@ from ottla.broker.node import Node
 from ottla.config import Settings
 from ottla.events import Event, Events
 from ottla.runtime import Runtime
+from ottla.sim.cluster.security import NODES_PORT, ClusterSecurity
 from ottla.sim.engine.process import SimProcess
 from ottla.sim.engine.world import SimHost, World
 
@@ -118,11 +119,13 @@ class SimCluster:
         overrides: Mapping[str, str] | None = None,
         *,
         controllers: int = 0,
+        security: ClusterSecurity | None = None,
         make_node: Callable[[Settings, Runtime], Node] = Node,
     ) -> None:
         """Combined nodes, all of them voters; `overrides` are further settings of every node (the event log is off
         unless they turn it on). With
-        `controllers`, the last so many nodes are controllers only, and all others are brokers only.
+        `controllers`, the last so many nodes are controllers only, and all others are brokers only. With `security`,
+        clients log in, and nodes have certificates.
         `make_node` is called at each start of a machine; another design makes another node."""
         self.world = world
         self.make_node = make_node
@@ -136,6 +139,8 @@ class SimCluster:
         self.nodes: dict[int, SimNode] = {}
         for id in ids:
             listeners = {"broker": f"PLAINTEXT://n{id}:{BROKER_PORT}"}
+            if security is not None:
+                listeners["broker"] = f"CLIENTS://n{id}:{BROKER_PORT},NODES://n{id}:{NODES_PORT}"
             if id in voting:
                 listeners["controller"] = f"CONTROLLER://n{id}:{CONTROLLER_PORT}"
                 if controllers:
@@ -151,6 +156,7 @@ class SimCluster:
                     "log.dirs": DATA,
                     "metadata.log.dir": METADATA,
                     "ottla.event.log.enable": "false",
+                    **({} if security is None else security.settings(id, nodes)),
                     **(overrides or {}),
                 }
             )

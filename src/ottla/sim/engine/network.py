@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.runtime import AcceptedConnection, Chunk, Connection, FileRange, FrameReceiver, Tls
+from ottla.runtime import (
+    AcceptedConnection,
+    Chunk,
+    Connection,
+    FileRange,
+    FrameReceiver,
+    Identity,
+    Tls,
+)
 from ottla.runtime.framed_connection import FramedConnection, ShortFile, error_reason
+from ottla.runtime.seams import Door
 from ottla.sim.engine.tcp import Host, TcpListener, TcpSocket
+from ottla.sim.engine.toy_tls import ClientHandshake, ServerHandshake, ToyTls
 
 if TYPE_CHECKING:
     from ottla.sim.engine.loop import SimLoop
@@ -27,7 +38,13 @@ class SimConnection(FramedConnection):
     _loop: SimLoop
 
     def __init__(
-        self, loop: SimLoop, tcp: TcpSocket, frame_bytes_max: int, *, accepted: bool
+        self,
+        loop: SimLoop,
+        tcp: TcpSocket,
+        frame_bytes_max: int,
+        *,
+        accepted: bool,
+        rest: bytes = b"",
     ) -> None:
         super().__init__(
             loop,
@@ -37,7 +54,7 @@ class SimConnection(FramedConnection):
             now=loop.time,
         )
         self._tcp = tcp
-        self._rest = bytearray()
+        self._rest = bytearray(rest)
         """Bytes received and not yet delivered."""
         tcp.user = self
 
@@ -155,12 +172,22 @@ class SimNetwork:
         *,
         frame_bytes_max: int,
         tls: Tls | None = None,
+        door: Door | None = None,
     ) -> SimListener:
-        assert tls is None, "a simulated host has no TLS: its runtime makes none"
+        def start(tcp: TcpSocket, identity: Identity | None = None, rest: bytes = b"") -> None:
+            connection = SimConnection(self._loop, tcp, frame_bytes_max, accepted=True, rest=rest)
+            connection.identity = identity
+            connection.start_accepted(accept)
 
         def accepted(tcp: TcpSocket) -> None:
-            connection = SimConnection(self._loop, tcp, frame_bytes_max, accepted=True)
-            connection.start_accepted(accept)
+            if door is not None and (door.wait_s() or door.refusal(tcp.peer[0]) is not None):
+                # Nothing waits in a simulated backlog: whoever would have to is refused, and comes again.
+                tcp.close()
+            elif tls is None:
+                start(tcp)
+            else:
+                assert isinstance(tls, ToyTls)
+                ServerHandshake(tls, tcp, partial(start, tcp))
 
         return SimListener(self._loop.network.listen(self._host, port, accepted))
 
@@ -173,9 +200,12 @@ class SimNetwork:
         frame_bytes_max: int = 1 << 30,
         tls: Tls | None = None,
     ) -> SimConnection:
-        assert tls is None, "a simulated host has no TLS: its runtime makes none"
         tcp = await self._loop.network.connect(self._host, host, port)
-        connection = SimConnection(self._loop, tcp, frame_bytes_max, accepted=False)
+        rest = b""
+        if tls is not None:
+            assert isinstance(tls, ToyTls)
+            rest = await ClientHandshake(tls, tcp, host).over()
+        connection = SimConnection(self._loop, tcp, frame_bytes_max, accepted=False, rest=rest)
         connection.start_opened(receiver)
         return connection
 

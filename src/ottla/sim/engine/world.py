@@ -24,6 +24,7 @@ from ottla.sim.engine.loop import SimLoop
 from ottla.sim.engine.network import SimNetwork
 from ottla.sim.engine.process import SimProcess, current_process
 from ottla.sim.engine.tcp import TcpNetwork
+from ottla.sim.engine.toy_tls import ToyTls
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ class SimHost:
             disk=self.disk,
             network=SimNetwork(world.loop, self._host),
             random=world.loop.random_for(f"node {name}"),
+            make_tls=lambda options: ToyTls(options, self.clock),
         )
         self.process: SimProcess | None = None
         self.started: list[asyncio.Task[Any]] = []

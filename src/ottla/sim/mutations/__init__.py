@@ -7,7 +7,7 @@ contain mutations. `python -m ottla.sim.mutate` runs seeds against each mutation
 How to add a mutation:
 
 1. Write a function with `@mutation(bug)` in the module of its theme (`logs`, `replication`, `quorum`, `cluster`,
-   `coordinators`, `image`, `disks`, `event_log`). Its name is the name of the mutation, its docstring says what it breaks, and it
+   `coordinators`, `image`, `disks`, `event_log`, `access`). Its name is the name of the mutation, its docstring says what it breaks, and it
    returns the patches. Take the original method before you return, and call it from the replacement:
 
        @mutation("KAFKA-13194")
@@ -23,6 +23,7 @@ How to add a mutation:
 """
 
 from ottla.sim.mutations import (
+    access,
     cluster,
     coordinators,
     disks,
@@ -37,6 +38,7 @@ from ottla.sim.mutations.base import MUTATIONS, Mutation
 __all__ = [
     "MUTATIONS",
     "Mutation",
+    "access",
     "cluster",
     "coordinators",
     "disks",

@@ -2,7 +2,7 @@
 
 A violation names its rule: "D9 node 2, t0-1, at 12.345678: …". Look the rule up here: `says` is what was expected, and
 `checked_in` are the methods that compare it with what was found. The rules are those of RELIABILITY §1: D for data, M
-for metadata, C for clients, E for the event log. (C5, the same seed gives the same run, is a test: `tests/sim/test_cluster_determinism.py`.)
+for metadata, C for clients, A for access, E for the event log. (C5, the same seed gives the same run, is a test: `tests/sim/test_cluster_determinism.py`.)
 """
 
 from __future__ import annotations
@@ -184,6 +184,50 @@ RULES: Mapping[str, Rule] = {
     "C6": Rule(
         "the lag of a group is the age of the record that its consumer would get next",
         ("run.lag_check.check_lag",),
+    ),
+    "A1": Rule(
+        "before a login, and after the end of its session, nobody is answered anything but the login; "
+        "a login that proves nothing opens nothing",
+        (
+            "clients.intruder.Intruder._ask_before_login",
+            "clients.intruder.Intruder._log_in_wrongly",
+            "clients.access.Visitor._session",
+            "clients.access.Visitor._asked",
+        ),
+    ),
+    "A2": Rule(
+        "whatever a client read, wrote or changed was allowed by the ACLs of its broker at some moment since it asked",
+        (
+            "oracle.access_checker.AccessChecker.granted",
+            "clients.access.Visitor._use_fetch_session_of_another",
+        ),
+    ),
+    "A3": Rule(
+        "a connection has one principal, for ever",
+        ("clients.intruder.Intruder._log_in_as_another",),
+    ),
+    "A5": Rule(
+        "the index of ACLs decides like a loop over all of them, on every node, after every change; at rest all nodes agree",
+        (
+            "oracle.access_checker.AccessChecker._check_index",
+            "oracle.access_checker.AccessChecker.check_end",
+        ),
+    ),
+    "A6": Rule(
+        "a credential or a right that was taken away has no effect a second after the broker has applied that, "
+        "also for requests that wait",
+        ("oracle.access_checker.AccessChecker.read", "clients.access.Visitor._asked"),
+    ),
+    "A7": Rule(
+        "nobody without the identity of a node is obeyed as a node",
+        (
+            "clients.intruder.Intruder._is_refused",
+            "clients.intruder.Intruder._pretend_to_be_a_node",
+        ),
+    ),
+    "A8": Rule(
+        "nobody is refused what is allowed",
+        ("oracle.access_checker.AccessChecker.denied", "clients.access.Visitor._refused"),
     ),
     "E1": Rule(
         "an event of a node that lives is in the event log once, or is counted there as dropped",

@@ -15,6 +15,7 @@ from ottla.replica.isr import Proposal
 from ottla.replica.partition import Partition
 from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.engine.process import SimProcess
+from ottla.sim.oracle.access_checker import AccessChecker
 from ottla.sim.oracle.client_checker import ClientChecker
 from ottla.sim.oracle.coverage_controller import DecisionCoverage
 from ottla.sim.oracle.decision_checker import DecisionChecker
@@ -29,7 +30,9 @@ from ottla.sim.oracle.replica_checker import ReplicaChecker
 class SafetyChecker:
     """Connects the checkers of a run, and calls them."""
 
-    def __init__(self, cluster: SimCluster, history: History) -> None:
+    def __init__(
+        self, cluster: SimCluster, history: History, access: AccessChecker | None = None
+    ) -> None:
         self.evidence = evidence = Evidence(cluster)
         self.on_proposal: list[Callable[[Partition, Proposal], None]] = []
         """A leader proposes another ISR to the controller."""
@@ -47,6 +50,7 @@ class SafetyChecker:
         self.on_decisions.append(evidence.leaders.decided)
         self.on_decisions.append(evidence.eligible_leaders.decided)
         self.on_decisions.append(evidence.expiry.decided)
+        self._access = access
         self._by_process: dict[SimProcess, NodeLastSeen] = {}
         cluster.on_change.append(self._machine_changed)
         cluster.world.loop.after_event = self._after_event
@@ -72,6 +76,8 @@ class SafetyChecker:
             return
         broker = node.broker
         self.evidence.quorum.look(seen.machine.id, node)
+        if self._access is not None:
+            self._access.look(seen.machine.id, node)
         if broker is not None and (seen.has_served or broker.is_serving):
             seen.has_served = True  # also while it stops: followers go on until their logs close
             self._replicas.look(seen, broker.replicas.partitions)

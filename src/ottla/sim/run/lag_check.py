@@ -98,7 +98,8 @@ def _answers(
     assert node.node is not None and node.node.broker is not None
     broker = node.node.broker
     listener = node.settings.inter_broker_listener_name or ""
-    peers = BrokerChannels(broker.runtime.network, broker.cluster, listener, "lag-check")
+    network = node.node.to_brokers.network
+    peers = BrokerChannels(network, broker.cluster, listener, "lag-check")
     leaders = PartitionLeaders(node.id, broker.replicas, broker.cluster, peers)
     for _ in range(ATTEMPTS):
         answers = node.host.complete(leaders.ask(asked), ANSWER_S_MAX)

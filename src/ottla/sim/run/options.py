@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ottla.sim.clients import compacted_table
+from ottla.sim.clients.access import NODE_SETTINGS, AccessPlan
 from ottla.sim.clients.group_workload import GroupPlan
 from ottla.sim.clients.hostile import HostilePlan
 from ottla.sim.faults.plan import Absence, FaultPlan
@@ -69,6 +70,8 @@ class RunOptions:
     """A client that sends garbage, and repeats what others have sent"""
     absence: Absence | None = None
     """Whether the other nodes have to come to rest without one node, before it is back"""
+    access: AccessPlan | None = None
+    """Logins, ACLs and certificates, in some runs"""
     cold_rate: float = 0.0
     """The share of fetched data that is not in memory"""
 
@@ -81,6 +84,10 @@ class RunOptions:
         if random.Random(f"{seed}/durable").random() < DURABLE_RATE:
             options.flush_everything()
         options.cold_rate = random.Random(f"{seed}/memory").choice((0.0, 0.05, 0.5))
+        access = AccessPlan.draw(seed)
+        if access is not None:
+            options.access = access
+            options.settings = NODE_SETTINGS | options.settings
         chance = random.Random(f"{seed}/event log")
         if chance.random() < EVENT_LOG_RATE:
             options.write_events(chance)
@@ -209,7 +216,9 @@ class RunOptions:
         return replace(self, faults=replace(self.faults, only=only))
 
     def is_likely_to_meet(self, what: str) -> bool:
-        """`what` is the name of a profile or of a kind of fault, or the event log."""
+        """`what` is the name of a profile or of a kind of fault, the event log, or security."""
+        if what == profiles.SECURE:
+            return self.access is not None
         if what == profiles.EVENT_LOG:
             return self.has_event_log
         return self.profile == what or bool(self.faults.weights.get(what))
@@ -224,6 +233,7 @@ class RunOptions:
             f"{self.consumers} consumers a partition, pause {self.pause_s} s, "
             f"backoff {self.backoff_s} s, patience {self.patience_s} s",
             *([f"  groups: {self.groups.describe()}"] if self.groups is not None else ()),
+            *([f"  security: {self.access.describe()}"] if self.access is not None else ()),
             *([f"  hostile client: {self.hostile.describe()}"] if self.hostile is not None else ()),
             f"  faults: {self.faults.describe()}"
             + (f", one node {self.absence.value} in the end" if self.absence is not None else "")

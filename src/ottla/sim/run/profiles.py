@@ -30,9 +30,9 @@ RATE = 0.25
 
 AMBUSH, TUG, MANY_PARTITIONS = "ambush", "tug", "many partitions"
 BROAD, GROUPS, TABLE = "broad", "groups", "table"
-EVENT_LOG = "event log"
+EVENT_LOG, SECURE = "event log", "secure"
 """Names of the other runs: without a profile, with groups and transactions, with a compacted topic."""
-NAMES = (BROAD, GROUPS, TABLE, AMBUSH, TUG, MANY_PARTITIONS)
+NAMES = (BROAD, GROUPS, TABLE, AMBUSH, TUG, MANY_PARTITIONS, SECURE)
 
 NEVER = str(2**63 - 1)
 

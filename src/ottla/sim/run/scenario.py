@@ -19,6 +19,9 @@ from ottla.events.coordination import ShardApplied
 from ottla.events.storage import LogDirectoryFailed
 from ottla.log.errors import LogDirError, WrongDirectory
 from ottla.sim.clients import compacted_table
+from ottla.sim.clients.access import TOPICS as PRIVATE_TOPICS
+from ottla.sim.clients.access import AccessPlan, some_question
+from ottla.sim.clients.access_workload import AccessWorkload
 from ottla.sim.clients.connections import create_topic
 from ottla.sim.clients.group_workload import TARGET, GroupWorkload
 from ottla.sim.clients.hostile import HostileClient
@@ -29,6 +32,7 @@ from ottla.sim.engine.loop import Deadlock, Livelock, collector_at_rest
 from ottla.sim.engine.world import World
 from ottla.sim.faults.context import CLIENTS
 from ottla.sim.faults.nemesis import Nemesis
+from ottla.sim.oracle.access_checker import AccessChecker
 from ottla.sim.oracle.coordinator_checker import CoordinatorChecker
 from ottla.sim.oracle.coverage import counted, mark
 from ottla.sim.oracle.coverage_coordination import mark_coordination
@@ -54,6 +58,7 @@ FAULTS_SHOWN = 12
 ENDS_S_MAX = 15
 """How long a node whose disk failed may take to end, while its process is not paused."""
 START_S_MAX = 60.0
+PRIVATE_REPLICAS = 3
 SETTLE_S_MAX = 180.0
 OPERATOR_WAITS_S = 30.0
 """If the cluster has not come to rest by then, the operator replaces damaged disks."""
@@ -78,14 +83,22 @@ class Scenario:
     def __init__(self, world: World, options: RunOptions) -> None:
         self.world = world
         self.options = options
-        self.cluster = SimCluster(world, options.nodes, options.settings)
+        security = None if options.access is None else options.access.security
+        self.cluster = SimCluster(world, options.nodes, options.settings, security=security)
         for mark_event in (mark_storage, mark_quorum, mark_coordination, ReplicationCoverage()):
             self.cluster.subscribe(mark_event)
         for machine in self.cluster.nodes.values():
             machine.host.disk.cold_rate = options.cold_rate
         chance = world.loop.random_for("clients")
-        self.workload = Workload(world.node(CLIENTS), self.cluster.bootstrap, chance)
-        self.checker = SafetyChecker(self.cluster, self.workload.history)
+        self.access_checker: AccessChecker | None = None
+        self.access = None if options.access is None else self._access(options.access)
+        self.workload = Workload(
+            world.node(CLIENTS),
+            self.cluster.bootstrap,
+            chance,
+            (lambda name: None) if self.access is None else self.access.user_of,
+        )
+        self.checker = SafetyChecker(self.cluster, self.workload.history, self.access_checker)
         self.evidence = self.checker.evidence
         self.evidence.is_durable = options.is_durable
         if options.profile == unclean.PROFILE:
@@ -140,6 +153,26 @@ class Scenario:
         self.cluster.on_end.append(self._node_left)
         self.cluster.subscribe(self._directory_failed, LogDirectoryFailed)
 
+    def _access(self, plan: AccessPlan) -> AccessWorkload:
+        host, random_for = self.world.node(CLIENTS), self.world.loop.random_for
+        self.access_checker = AccessChecker(
+            self.cluster, random_for("questions"), some_question(host.address)
+        )
+        nodes = list(self.cluster.nodes)
+        return AccessWorkload(
+            plan,
+            host,
+            nodes,
+            self.access_checker,
+            self._leader_of,
+            lambda: self.evidence.image,
+            random_for,
+        )
+
+    def _leader_of(self, key: TopicPartition) -> int | None:
+        partition = self.evidence.partition_image(key)
+        return None if partition is None or partition.leader < 0 else partition.leader
+
     def recorded(self) -> AbstractContextManager[None]:
         """For the length of a run: requests are recorded for the hostile client, if there is one."""
         return nullcontext() if self.hostile is None else self.hostile.listening()
@@ -175,6 +208,8 @@ class Scenario:
         absent = self.nemesis.end(self.options.absence)
         if self.hostile is not None:
             self.hostile.is_stopping = True
+        if self.access is not None:
+            self.access.stop()
         self.workload.stop_producing()
         if self.table is not None:
             self.table.stop_producing()
@@ -194,6 +229,8 @@ class Scenario:
         check_lag(self.cluster, self.world.loop.random_for("lag"))
         if self.event_log is not None:
             self.event_log.check_end()
+        if self.access_checker is not None:
+            self.access_checker.check_end()
         self._check_problems()
 
     @property
@@ -202,7 +239,8 @@ class Scenario:
 
     @property
     def _violations(self) -> list[Violation]:
-        return self.groups.oracle.violations if self.groups is not None else []
+        found = self.groups.oracle.violations if self.groups is not None else []
+        return found or (self.access_checker.violations if self.access_checker is not None else [])
 
     def _check_problems(self) -> None:
         for violation in self._violations:
@@ -214,9 +252,10 @@ class Scenario:
             raise _Failed(Verdict.CRASH, "\n".join(problems))
 
     def _let_run(self, seconds: float) -> None:
-        failures, violations = self.failures, self._violations
-        unhandled = self.world.loop.unhandled
-        self.world.run_until(lambda: bool(failures or violations or unhandled), seconds)
+        failures, unhandled = self.failures, self.world.loop.unhandled
+        violations = [] if self.groups is None else self.groups.oracle.violations
+        others = [] if self.access_checker is None else self.access_checker.violations
+        self.world.run_until(lambda: bool(failures or violations or others or unhandled), seconds)
         self._check_problems()
 
     def _begin(self) -> None:
@@ -225,6 +264,8 @@ class Scenario:
             raise _Failed(Verdict.LIVENESS, f"the cluster did not come up: {self._nodes()}")
         connections = self.workload.connections("admin")
         clients = self.world.node(CLIENTS)
+        if self.access is not None:
+            clients.complete(self.access.prepare(), START_S_MAX)
         partitions = []
 
         def create(name: str, count: int, factor: int, configs: Mapping[str, str]) -> None:
@@ -242,6 +283,10 @@ class Scenario:
                 partitions += [TopicPartition(name, number) for number in range(count)]
         if self.table is not None:
             create(TABLE, 1, compacted_table.REPLICAS, self.table.topic_settings)
+        if self.access_checker is not None:
+            for name in PRIVATE_TOPICS:
+                create(name, 1, PRIVATE_REPLICAS, {})
+            self.world.run_until(self._users_are_known, START_S_MAX)
         self.workload.begin(
             partitions,
             producers=self.options.producers,
@@ -257,7 +302,19 @@ class Scenario:
         if self.groups is not None:
             clients.complete(self.groups.prepare(), START_S_MAX)
             self.groups.begin()
+        if self.access is not None:
+            self.access.begin()
         self._check_problems()
+
+    def _users_are_known(self) -> bool:
+        """By every node. The rights of the worker are not refused to it after that."""
+        newest = self.evidence.image
+        images = [
+            machine.node.quorum.image
+            for machine in self.cluster.up
+            if machine.node is not None and machine.node.quorum is not None
+        ]
+        return all(image.acls == newest.acls and image.scram == newest.scram for image in images)
 
     def _unsettled(self, absent: SimNode | None) -> list[str]:
         left = unsettled(self.cluster, self.evidence, self.workload, absent)

@@ -24,7 +24,7 @@ from ottla.runtime import (
     Runtime,
     Tls,
 )
-from ottla.runtime.seams import Listener
+from ottla.runtime.seams import Door, Listener
 from ottla.sim.engine.loop import SimLoop
 from ottla.sim.engine.process import current_process
 from ottla.wire.apis import ApiKey
@@ -214,9 +214,10 @@ class InterceptedNetwork:
         *,
         frame_bytes_max: int,
         tls: Tls | None = None,
+        door: Door | None = None,
     ) -> Listener:
         return await self._network.listen(
-            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls
+            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls, door=door
         )
 
     async def connect(
