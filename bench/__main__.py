@@ -31,6 +31,7 @@ from bench import history, report, spark
 from bench.asked import CASES_ASKED
 from bench.cases import CASES, FIGURES, Case, Figures
 from bench.report import BROKERS, SPARK, Comparison, Rounds
+from bench.secured import Certificates
 from bench.targets import Kafka, Ottla, Target
 from support import kafka_jars
 
@@ -199,6 +200,11 @@ def parse() -> argparse.Namespace:
         help="ottla's brokers use TCP among themselves, as on machines of their own",
     )
     parser.add_argument(
+        "--tls",
+        action="store_true",
+        help="both sides with TLS, for clients and among brokers and controllers; ottla's over TCP",
+    )
+    parser.add_argument(
         "--blind",
         action="store_true",
         help="ottla without event log and metrics, to see what they cost",
@@ -219,10 +225,11 @@ def parse() -> argparse.Namespace:
         sys.exit(0)
     if options.rounds < 1 or not 0 < options.scale <= 1:
         parser.error("--rounds is at least 1, --scale above 0 and at most 1")
-    if options.write and (options.scale < 1 or options.beside or options.tcp or options.blind):
+    unusual = options.beside or options.tcp or options.tls or options.blind
+    if options.write and (options.scale < 1 or unusual):
         parser.error(
             "--write needs the whole load, the whole machine and ottla as it is: "
-            "without --scale, --beside, --tcp or --blind"
+            "without --scale, --beside, --tcp, --tls or --blind"
         )
     if options.tcp:
         Ottla.settings = {**Ottla.settings, "ottla.local.sockets.enable": "false"}
@@ -234,6 +241,10 @@ def parse() -> argparse.Namespace:
         parser.error(f"no such case: {', '.join(unknown)} (--list names them)")
     if any(case.spark for case in CASES if case.name in options.cases) and not spark.is_installed():
         parser.error("these cases need PySpark: scripts/setup --spark")
+    if options.tls:
+        if any(case.spark for case in CASES if case.name in options.cases):
+            parser.error("Spark's cases have no TLS")
+        Target.certificates = Certificates()
     if options.only != "ottla" and (why := kafka_jars.lack()) is not None:
         parser.error(f"{why}; --only ottla needs neither")
     return options
@@ -244,7 +255,7 @@ def choose(options: argparse.Namespace) -> list[Case]:
         return [case for case in CASES if case.name in options.cases]
     chosen = [case for case in CASES if not options.asked or case.name in CASES_ASKED]
     without_java = options.only == "ottla"
-    without_spark = without_java or not spark.is_installed()
+    without_spark = without_java or options.tls or not spark.is_installed()
     if not spark.is_installed():
         print("without the cases of Spark, which need scripts/setup --spark", file=sys.stderr)
     return [

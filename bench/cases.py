@@ -17,7 +17,8 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from bench import clients, spark
-from bench.targets import QUIET, Target, wait_until
+from bench.clients import COMMON
+from bench.targets import Target, wait_until
 from support import kafka_jars
 
 Figures = dict[str, float]
@@ -137,7 +138,8 @@ def perf_test(target: Target, scale: float) -> Figures:
     size, partitions = 1024, 6
     records = int(400 * MB * scale / size)
     topic = target.create_topic(topic_name(), partitions)
-    properties = (f"bootstrap.servers={target.bootstrap}", "acks=all", "linger.ms=5")
+    secured = [f"{name}={value}" for name, value in target.java_client().items()]
+    properties = (f"bootstrap.servers={target.bootstrap}", "acks=all", "linger.ms=5", *secured)
     told, cpu = burned(
         target,
         lambda: kafka_jars.run_tool(
@@ -280,7 +282,9 @@ def failover(role: str) -> Callable[[Target, float], Figures]:
         done = clients.result(writer)
         target.start(victim)
         target.wait_ready()
-        target.wait_in_sync(AdminClient({"bootstrap.servers": target.bootstrap, **QUIET}), topic, 1)
+        target.wait_in_sync(
+            AdminClient({"bootstrap.servers": target.bootstrap, **COMMON}), topic, 1
+        )
         return {"without an acknowledgement": done["silence_ms"]}
 
     return run
@@ -288,7 +292,7 @@ def failover(role: str) -> Callable[[Target, float], Figures]:
 
 def rolling_restart(target: Target, scale: float) -> Figures:
     topic = target.create_topic(topic_name(), 6)
-    admin = AdminClient({"bootstrap.servers": target.bootstrap, **QUIET})
+    admin = AdminClient({"bootstrap.servers": target.bootstrap, **COMMON})
     options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": 6}
     writer = clients.start("paced", **options, rate=250, seconds=75)
     for id in list(target.pids):
@@ -307,7 +311,7 @@ def catch_up(target: Target, scale: float) -> Figures:
     topic = target.create_topic(topic_name(), 6)
     _fill(target, topic, 6, total)
     victim = next(id for id in target.pids if id != target.active_controller())
-    admin = AdminClient({"bootstrap.servers": target.bootstrap, **QUIET})
+    admin = AdminClient({"bootstrap.servers": target.bootstrap, **COMMON})
     target.stop(victim)
     data = target.cluster.node_directory(victim) / "data"
     for directory in data.glob("bench-*"):
@@ -371,7 +375,7 @@ def many_partitions(partitions: int) -> Callable[[Target, float], Figures]:
         figures["metadata log"] = sum(each.stat().st_size for each in data.glob("*.log")) / MB
         victim = next(id for id in target.pids if id != target.active_controller())
         survivor = next(id for id in target.pids if id != victim)
-        admin = AdminClient({"bootstrap.servers": target.cluster.nodes[survivor].address, **QUIET})
+        admin = AdminClient({"bootstrap.servers": target.cluster.nodes[survivor].address, **COMMON})
         target.kill(victim)
         began = time.monotonic()
 

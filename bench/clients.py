@@ -18,8 +18,16 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-QUIET = {"log_level": 0}
+IN_ENVIRONMENT = "OTTLA_BENCH_CLIENTS"
+COMMON: dict[str, Any] = {"log_level": 0, **json.loads(os.environ.get(IN_ENVIRONMENT, "{}"))}
+"""What every client is told besides its own settings."""
 PATIENCE_S = 120.0
+
+
+def use(settings: dict[str, Any]) -> None:
+    """From now on every client is told this, also those in processes of their own."""
+    COMMON.update(settings)
+    os.environ[IN_ENVIRONMENT] = json.dumps(settings)
 
 
 _running: list[subprocess.Popen[bytes]] = []
@@ -73,7 +81,7 @@ def produce(
         "max.in.flight.requests.per.connection": 5 if batched else 200,
         "queue.buffering.max.messages": 200_000,
         "queue.buffering.max.kbytes": 128 * 1024,
-        **QUIET,
+        **COMMON,
     }
 
     def on_delivery(error: Any, _: Any) -> None:
@@ -126,7 +134,7 @@ def paced(
     """An open loop: a record each 1/rate seconds, whatever became of the ones before."""
     producer = Producer(
         {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "enable.idempotence": True}
-        | QUIET
+        | COMMON
     )
     payload = payloads(size)
     _warm(producer, topic, partitions, payload[0])
@@ -167,9 +175,9 @@ def paced(
 def end_to_end(bootstrap: str, topic: str, rate: float, seconds: float) -> dict[str, Any]:
     """From when a record was due until a consumer has it."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False} | QUIET
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False} | COMMON
     )
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0} | QUIET)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0} | COMMON)
     _warm(producer, topic, 1, b"0.0")
     start = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
     consumer.assign([TopicPartition(topic, 0, start)])
@@ -209,7 +217,7 @@ def consume(
             "queued.max.messages.kbytes": 64 * 1024,
             "fetch.queue.backoff.ms": 10,  # by default it rests a second when a broker is faster than it reads
         }
-        | QUIET
+        | COMMON
     )
     starts = []
     for partition in range(partitions):

@@ -21,7 +21,9 @@ from typing import ClassVar, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from ottla.client import BlockingClient
+from bench.clients import COMMON
+from bench.secured import Certificates
+from ottla.client.command_config import client_from
 from ottla.local.cluster import LocalCluster
 from support import kafka_jars
 
@@ -32,7 +34,6 @@ DELETED_S = 2.0
 """How long files of a deleted topic may still be there."""
 SETTLE_S = 5.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-QUIET = {"log_level": 0}
 
 SETTINGS = {
     # What a case has written is gone soon after it: no case pays for the disk and memory of those before.
@@ -53,6 +54,8 @@ class Target(ABC):
 
     name: str
     settings: ClassVar[dict[str, str]]
+    certificates: ClassVar[Certificates | None] = None
+    """Set for all, if they are to speak TLS."""
 
     def __init__(self, brokers: int = 3) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
@@ -62,6 +65,8 @@ class Target(ABC):
         for id in self.cluster.nodes:
             with self.cluster.config_file(id).open("a") as file:
                 file.writelines(f"{name}={value}\n" for name, value in self.settings.items())
+            if self.certificates is not None:
+                self.certificates.configure(self.cluster.config_file(id), id)
         self._topics: list[str] = []
 
     def __enter__(self) -> Self:
@@ -118,7 +123,7 @@ class Target(ABC):
         return brokers_seen_by(self.cluster.nodes[id].address) == set(self.pids)
 
     def create_topic(self, name: str, partitions: int, config: dict[str, str] | None = None) -> str:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **COMMON})
         first = min(partitions, PARTITIONS_AT_ONCE)
         topic = NewTopic(name, first, min(3, len(self.cluster.nodes)), config=config or {})
         try:
@@ -145,7 +150,7 @@ class Target(ABC):
         topics = list(names) or self._topics
         self._topics = [each for each in self._topics if each not in topics]
         if topics:
-            admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+            admin = AdminClient({"bootstrap.servers": self.bootstrap, **COMMON})
             for deleted in admin.delete_topics(topics, operation_timeout=60).values():
                 deleted.result(60)
             time.sleep(DELETED_S)
@@ -153,8 +158,12 @@ class Target(ABC):
     def active_controller(self) -> int:
         """A client is told of any broker as the controller; the quorum knows who it is."""
         nodes = [("127.0.0.1", self.cluster.nodes[id].port) for id in self.pids]
-        with BlockingClient(nodes) as blocking:
+        with client_from(nodes, self.java_client()) as blocking:
             return blocking.run(blocking.client.describe_quorum()).leader
+
+    def java_client(self) -> dict[str, str]:
+        """What a client needs to reach it, in the words of Kafka's own."""
+        return {} if self.certificates is None else self.certificates.java_client()
 
     def wait_in_sync(self, admin: AdminClient, topic: str, partitions: int) -> None:
         def whole() -> bool:
@@ -166,7 +175,7 @@ class Target(ABC):
         wait_until(whole, READY_TIMEOUT_S, f"{self.name}: {topic} is in sync")
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **COMMON})
         found: list[int] = []
 
         def is_known() -> bool:
@@ -198,7 +207,10 @@ class Ottla(Target):
         return {node.id: node.pid for node in self.cluster.running if node.pid is not None}
 
     def start_all(self) -> None:
-        """By the command that users type, import and all."""
+        """By the command that users type, import and all. It knows nothing of the listeners with TLS."""
+        if self.certificates is not None:
+            super().start_all()
+            return
         ottla, directory = Path(sys.executable).with_name("ottla"), self.cluster.directory
         up = [str(ottla), "up", "--detach", "--dir", str(directory)]
         subprocess.run(up, check=True, stdout=subprocess.DEVNULL)
@@ -253,7 +265,7 @@ class Kafka(Target):
 
 
 def brokers_seen_by(address: str) -> set[int]:
-    admin = AdminClient({"bootstrap.servers": address, **QUIET})
+    admin = AdminClient({"bootstrap.servers": address, **COMMON})
     try:
         return set(admin.list_topics(timeout=1).brokers)
     except Exception:  # not there yet, in whatever way

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from ottla.security import scram
 from ottla.security.login import Accepted, LoginRefused, Work
@@ -38,6 +39,9 @@ def message(user: str, password: Secret) -> bytes:
     return f"\0{user}\0{password.reveal()}".encode()
 
 
+_NO_ACCOUNT: Final = Secret("")
+
+
 class PlainServer:
     """One login. `accounts` are the `user_NAME` options of the listener's JAAS text."""
 
@@ -50,7 +54,9 @@ class PlainServer:
         user, password = parse(message)
         self.claimed = user
         account = self._accounts.get(user)
-        if account is not None and _are_equal(account, password):
+        # Compared for everybody, so that the time does not tell who has an account.
+        is_right = _are_equal(_NO_ACCOUNT if account is None else account, password)
+        if is_right and account is not None:
             return Accepted(user)
         mechanism, credential, exists = self._lookup(user)
 

@@ -485,9 +485,10 @@ def test_a_login_that_began_before_the_change_fails_after_it(mechanism: str) -> 
                 await until(lambda: gate.logs_in_as == "alice" or it.gated.succeeded == 1)
             else:
                 await frame(reader)
+            came_first = it.gated.succeeded == 1  # then it is told so, and closed nevertheless
             it.logins.credentials_changed([("alice", 1), ("alice", 2)])
             with suppress(ConnectionError):
-                assert await reader.read() == b""
+                assert await reader.read() == b"" or came_first
             assert not it.server.connections
 
     run(scenario)
