@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
+from ottla.config.dynamic import dynamic_row
 from ottla.controller.acls import acl_of
 from ottla.controller.draft import Draft, IsrProposal
 from ottla.controller.elections import PartitionAssignment
@@ -38,6 +39,7 @@ from ottla.metadata.records import (
     MetadataRecord,
     RemoveAccessControlEntryRecord,
 )
+from ottla.security.secrets import HIDDEN
 
 KINDS = (
     LeaderElected,
@@ -160,7 +162,12 @@ def _settings(
                 continue  # it was created with this setting
             old = before.config(kind, resource).get(record.name)
             what = f"{RESOURCES.get(kind, str(kind))}:{resource}" if resource else "cluster"
-            yield SettingChanged(what, record.name, old, record.value, by)
+            row = dynamic_row(record.name)
+            if row is not None and row.is_secret:
+                old, new = (value and HIDDEN for value in (old, record.value))
+                yield SettingChanged(what, record.name, old, new, by)
+            else:
+                yield SettingChanged(what, record.name, old, record.value, by)
         elif isinstance(record, ClientQuotaRecord):
             members = [(each.entity_type, each.entity_name) for each in record.entity]
             entity = tuple(sorted(members, key=lambda member: member[0]))

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.runtime.seams import Clock
+from ottla.security.authorizer import Via
 from ottla.security.failures import FailureDelays
 from ottla.security.login import Accepted, Work
 from ottla.security.principals import user
@@ -56,7 +57,6 @@ class Logins:
     def __init__(self, clock: Clock, delays: FailureDelays | None = None) -> None:
         self.clock = clock
         self.delays = delays or FailureDelays(0.0)
-        self.succeeded = self.failed = self.expired = 0
         self._computing = asyncio.Semaphore(COMPUTED_AT_ONCE)
         self._by_credential: dict[tuple[str, int], dict[Gate, None]] = {}
 
@@ -101,6 +101,8 @@ class GatedListener:
         self.rules = rules
         self.limits = limits
         self.waiting: dict[Gate, None] = {}
+        self.succeeded = self.failed = self.again = self.expired = 0
+        """Logins. `again`: those of clients that had logged in before. `expired`: clients that went on without that."""
 
     def guard(self, connection: ServerConnection) -> None:
         gate = connection.gate = connection.sasl = Gate(self, connection)
@@ -176,8 +178,8 @@ class Gate:
             case Failed(frame, why, mechanism):
                 self._fail(frame, why, mechanism)
             case Closed(why):
-                self._logins.expired += 1
-                self._log(why, self._mechanism())
+                self._listener.expired += 1
+                self._log(why, self._mechanism(), "session_end")
                 self.end()
 
     def _send(self, frame: bytes) -> None:
@@ -211,13 +213,17 @@ class Gate:
         if connection.gate is self:
             connection.gate = None
         if self._login is None:
+            self._listener.succeeded += 1
             self._listener.waiting.pop(self, None)
-            connection.authenticated(user(login.user))
+            connection.authenticated(user(login.user), login.mechanism)
             connection.limit_frames(self._frame_bytes_max)
         else:
             self._logins.ended(self, self._login)
+            self._listener.again += 1
         self._login = login
-        self._logins.succeeded += 1
+        if (audit := connection.server.audit) is not None:
+            via = Via(connection.listener, login.mechanism)
+            audit.logged_in(user(login.user), connection.peer_host, via)
         self._logins.opened(self, login)
         if login.session_ends is None:
             self._set_timer(None)
@@ -239,7 +245,7 @@ class Gate:
 
     def _fail(self, frame: bytes | None, why: str, mechanism: str | None) -> None:
         """Nothing is read until the connection closes, so a guess costs the delay."""
-        self._logins.failed += 1
+        self._listener.failed += 1
         self._log(why, mechanism)
         self.connection.gate = self
         self.connection.hold()
@@ -257,7 +263,7 @@ class Gate:
     def revoked(self) -> None:
         """The credential of its session was changed or removed. Its own request may have done that."""
         connection = self.connection
-        self._log("its credential was changed or removed", self._mechanism())
+        self._log("its credential was changed or removed", self._mechanism(), "session_end")
         if connection.awaits(ApiKey.ALTER_USER_SCRAM_CREDENTIALS):
             connection.hold()
             self._set_timer(LAST_ANSWER_S, self.end)
@@ -265,7 +271,7 @@ class Gate:
             self.end()
 
     def _too_late(self) -> None:
-        self._logins.failed += 1
+        self._listener.failed += 1
         self._log("the login took too long", None)
         self.end()
 
@@ -291,9 +297,13 @@ class Gate:
     def _mechanism(self) -> str | None:
         return None if self._login is None else self._login.mechanism
 
-    def _log(self, why: str, mechanism: str | None) -> None:
+    def _log(self, why: str, mechanism: str | None, kind: str = "login_failure") -> None:
         """It ends: why, for the operator. The client is told less."""
         claimed = self._sasl.claimed
+        connection = self.connection
+        if (audit := connection.server.audit) is not None:
+            via = Via(connection.listener, mechanism)
+            audit.login_ended(kind, claimed, connection.peer_host, via, why)
         logger.info(
             "closing connection, login refused or over peer=%s listener=%s mechanism=%s user=%s reason=%s",
             self.connection.peer,
