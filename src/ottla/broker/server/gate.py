@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 COMPUTED_AT_ONCE: Final = 2
 """Passwords that a node looks at in threads at the same time. More would take the processor from its clients."""
+QUEUED_PER_ADDRESS: Final = 16
+"""Logins that may wait for that, of an address that has failed lately. Further ones are closed unanswered."""
 TIME_TO_READ_S: Final = 0.1
 """Between the answer to a failed login and the end. kafka-python loses an answer that comes together with the end."""
 LAST_ANSWER_S: Final = 0.5
@@ -58,11 +61,27 @@ class Logins:
         self.clock = clock
         self.delays = delays or FailureDelays(0.0)
         self._computing = asyncio.Semaphore(COMPUTED_AT_ONCE)
+        self._queued: Counter[str] = Counter()
+        """Of each address: the logins that wait for a thread, or are in one."""
         self._by_credential: dict[tuple[str, int], dict[Gate, None]] = {}
 
-    async def compute(self, work: Work) -> Accepted | None:
-        async with self._computing:
-            return await asyncio.get_running_loop().run_in_executor(None, work.run)
+    async def compute(self, work: Work, connection: ServerConnection) -> Accepted | None:
+        """ConnectionError if its address has failed lately, and too many of its logins wait: others have their turn then."""
+        host = connection.peer_host
+        if self._queued[host] >= QUEUED_PER_ADDRESS and self.delays.failed_lately(
+            host, self.clock.monotonic()
+        ):
+            raise ConnectionError("too many logins of its address wait")
+        self._queued[host] += 1
+        try:
+            async with self._computing:
+                if connection.closed:
+                    return None  # it waited for too long, and nobody wants to know any more
+                return await asyncio.get_running_loop().run_in_executor(None, work.run)
+        finally:
+            self._queued[host] -= 1
+            if not self._queued[host]:
+                del self._queued[host]
 
     def opened(self, gate: Gate, login: Login) -> None:
         if login.rests_on is not None:
@@ -190,7 +209,12 @@ class Gate:
 
     async def _compute(self, work: Work) -> None:
         try:
-            accepted = await self._logins.compute(work)
+            accepted = await self._logins.compute(work, self.connection)
+        except ConnectionError as error:
+            self._listener.failed += 1
+            self._log(str(error), None)
+            self.end()
+            return
         except Exception:
             logger.exception("closing connection, a login failed peer=%s", self.connection.peer)
             self.end()
