@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.node_security import NodeSecurity
     from ottla.broker.observability.endpoint import Observability
     from ottla.broker.observability.event_log import EventLogWriter
+    from ottla.broker.server.audit_log import AuditLog
     from ottla.broker.server.logins import NodeLogins
 
 logger = logging.getLogger(__name__)
@@ -121,6 +122,8 @@ class Node:
         self.unclean_elections: dict[tuple[uuid.UUID, int], int] = {}
         """The leader epochs that began with one, as far as the metadata log that this node has read still says."""
         self.event_log = self._event_log()
+        self.audit_trail = self._audit_trail()
+        """Only with an authorizer, or where clients log in."""
         self._lock: File | None = None
         """Of the metadata's directory, where no log manager holds it."""
 
@@ -169,9 +172,9 @@ class Node:
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
             )
         self._tell(NodeStarted)
-        if self.event_log is not None:
-            assert self.quorum is not None
-            self.event_log.start(self.quorum, self._to_controller)
+        assert self.quorum is not None
+        for journal in self._journals:
+            journal.start(self.quorum, self._to_controller)
 
     def _connection_limits(self, is_broker: bool) -> ConnectionLimits:
         settings = self.settings
@@ -208,6 +211,29 @@ class Node:
         from ottla.broker.observability.event_log import EventLogWriter
 
         return EventLogWriter(self.settings, self.to_brokers)
+
+    @property
+    def _is_audited(self) -> bool:
+        return self.authorizer is not None or self.logins is not None
+
+    def _audit(self) -> AuditLog | None:
+        if not self._is_audited:
+            return None
+        from ottla.broker.server.audit_log import AuditLog
+
+        later = asyncio.get_running_loop().call_later
+        return AuditLog(self.runtime.clock.monotonic, later, self.runtime.events)
+
+    def _audit_trail(self) -> EventLogWriter | None:
+        if not self._is_audited or not self.settings.ottla_audit_topic:
+            return None
+        from ottla.broker.observability.event_log import EventLogWriter, audit_journal
+
+        return EventLogWriter(self.settings, self.to_brokers, audit_journal(self.settings))
+
+    @property
+    def _journals(self) -> list[EventLogWriter]:
+        return [each for each in (self.event_log, self.audit_trail) if each is not None]
 
     def _to_controller(self) -> ControllerChannel | None:
         if self.broker is not None:
@@ -257,11 +283,9 @@ class Node:
 
     async def _take_ports(self) -> None:
         settings = self.settings
+        audit = self._audit()
         if self.authorizer is not None:
-            from ottla.broker.server.audit_log import AuditLog
-
-            later = asyncio.get_running_loop().call_later
-            self.authorizer.audit = AuditLog(self.runtime.clock.monotonic, later)
+            self.authorizer.audit = audit
         if self.security is not None:
             self.security.load()
         if settings.metrics_listeners:
@@ -280,6 +304,7 @@ class Node:
                 limits=self._limits[listener in settings.broker_listeners],
             )
             server.authorizer = self.authorizer
+            server.audit = audit
             if self.logins is not None:
                 server.gated = self.logins.listener(listener.name)
             if self.security is not None:
@@ -406,14 +431,14 @@ class Node:
     async def stop(self) -> None:
         """Leaders move away first, then the quorum is left, then everything is flushed and closed."""
         self._tell(NodeStopping)
-        if self.event_log is not None:
-            await self.event_log.flush(EVENT_LOG_FLUSH_S)
+        for journal in self._journals:
+            await journal.flush(EVENT_LOG_FLUSH_S)
         if self.broker is not None:
             await self.broker.stop(self._stop_serving_clients)
-        if self.event_log is not None:
+        for journal in self._journals:
             # If this is the active controller: how its own broker's leaders moved away.
-            await self.event_log.flush(EVENT_LOG_FLUSH_S)
-            await self.event_log.stop()
+            await journal.flush(EVENT_LOG_FLUSH_S)
+            await journal.stop()
         if self.controller is not None:
             await self.controller.stop()
         if self.quorum is not None:

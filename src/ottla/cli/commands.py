@@ -13,6 +13,7 @@ import typer
 import ottla
 from ottla.cli import (
     acls,
+    audit,
     checkpoints,
     doctor,
     events,
@@ -81,7 +82,7 @@ app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")
 app.add_typer(acls.app, name="acls")
 app.add_typer(security.app, name="security")
-app.command()(security.audit)
+app.command()(audit.audit)
 app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)

@@ -95,9 +95,11 @@ async def _show_all(
     wanted: Wanted,
     show: Callable[[EventEntry], None],
 ) -> None:
+    from ottla.wire.internal_topics import EVENT_LOG_TOPIC
+
     past: list[EventEntry] = []
     ended = False
-    async for entry in _in_topic(client, since_ms, follow):
+    async for entry in entries_in_topic(client, EVENT_LOG_TOPIC, NO_LOG, since_ms, follow):
         if entry is None:  # everything that was there when we began has come
             ended = True
             for each in _ordered(past, limit):
@@ -112,23 +114,22 @@ def _ordered(entries: Iterable[EventEntry], limit: int | None) -> list[EventEntr
     return ordered if limit is None else ordered[-limit:]
 
 
-async def _in_topic(
-    client: Client, since_ms: int | None, follow: bool
+async def entries_in_topic(
+    client: Client, topic: str, missing: str, since_ms: int | None, follow: bool
 ) -> AsyncIterator[EventEntry | None]:
-    """The entries, with None where the log ended at first."""
+    """The entries, with None where the log ended at first. `missing` is said if there is no such topic."""
     from ottla.client.client import EARLIEST, LATEST
     from ottla.event_log.entry import EntryReader
     from ottla.wire.errors import ErrorCode, KafkaError
-    from ottla.wire.internal_topics import EVENT_LOG_TOPIC as TOPIC
 
     try:
-        await client.topic(TOPIC)
+        await client.topic(topic)
     except KafkaError as error:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Failure(NO_LOG, NOT_FOUND) from None
+            raise Failure(missing, NOT_FOUND) from None
         raise
-    end = await client.offset(TOPIC, 0, LATEST)
-    position = await client.offset(TOPIC, 0, EARLIEST if since_ms is None else since_ms)
+    end = await client.offset(topic, 0, LATEST)
+    position = await client.offset(topic, 0, EARLIEST if since_ms is None else since_ms)
     reader = EntryReader()
     told_end = False
     while True:
@@ -137,7 +138,7 @@ async def _in_topic(
             yield None
         if told_end and not follow:
             return
-        fetched = await client.fetch(TOPIC, 0, position)
+        fetched = await client.fetch(topic, 0, position)
         for entry in reader.entries(fetched.records):
             yield entry
         position = fetched.next_offset

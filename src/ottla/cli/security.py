@@ -1,4 +1,4 @@
-"""`ottla security` and `ottla audit`: what is open, what has to be renewed, and who was denied what."""
+"""`ottla security`: what is open, and what has to be renewed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla.cli.connect import (
     local_cluster,
 )
 from ottla.cli.errors import CONFLICT, FAILED, Failure
-from ottla.cli.output import Format, FormatOption, count_of, print_json, say, warn
+from ottla.cli.output import Format, FormatOption, count_of, print_json, say
 
 if TYPE_CHECKING:
     from ottla.local.cluster import LocalCluster
@@ -206,43 +206,3 @@ def _wait_until_shown(cluster: LocalCluster, timeout_s: float) -> None:
             nodes = ", ".join(f"node {id} ({cluster.log_file(id)})" for id in waiting)
             raise Failure(f"not in use after {timeout_s:g} s: the certificate of {nodes}")
         time.sleep(LOOK_AGAIN_S)
-
-
-def audit(
-    denied: Annotated[bool, typer.Option("--denied", help="Only what was denied.")] = False,
-    user: Annotated[str | None, typer.Option("--user", help="Only of this user.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is decided from now on.")] = False,
-    dir: DirOption = None,
-    format: FormatOption = Format.table,
-) -> None:  # fmt: skip
-    """Show what the authorizer decided.
-
-    It reads the logs of a cluster on this machine.
-
-    Denials are always there; what was allowed only if the logger kafka.authorizer.logger is set to
-    DEBUG. Equal decisions within ten seconds are one line.
-    """
-    from ottla.cli.local import directory_of
-    from ottla.diagnosis.audit_lines import AuditTail
-    from ottla.local.cluster import LocalCluster
-    from ottla.security.roles import principal_named
-
-    cluster = LocalCluster.load(directory_of(dir))
-    who = None if user is None else str(principal_named(user))
-    tails = {id: AuditTail(cluster.log_file(id)) for id in cluster.nodes}
-    shown = 0
-    while True:
-        found = [(entry, id) for id, tail in tails.items() for entry in tail.read()]
-        for entry, id in sorted(found, key=lambda each: each[0].at):
-            if (denied and entry.allowed) or (who is not None and entry.principal != who):
-                continue
-            shown += 1
-            if format is Format.json:
-                print_json({"node": id, **entry._asdict()})
-            else:
-                say(f"{entry.at}  node {id}  {entry.text}")
-        if not follow:
-            break
-        time.sleep(LOOK_AGAIN_S)
-    if not shown:
-        warn("no decision in the logs")

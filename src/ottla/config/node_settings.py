@@ -660,6 +660,13 @@ class Settings:
     )
 
     # Seeing into it
+    ottla_metrics_without_login: bool = setting(
+        "ottla.metrics.without.login",
+        BOOLEAN,
+        False,
+        "Whether a node with an authorizer, TLS or SASL shows /metrics to everybody who reaches metrics.listeners. Else only "
+        "on loopback addresses.",
+    )
     metrics_listeners: tuple[ListenerAddress, ...] = setting(
         "metrics.listeners",
         HTTP_LISTENERS,

@@ -29,7 +29,7 @@ from ottla.diagnosis.facts import (
 )
 from ottla.diagnosis.words import command
 from ottla.local.cluster import KILLED, RUNNING, STOPPED
-from ottla.wire.internal_topics import EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.wire.internal_topics import AUDIT_TOPIC, EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
 
 MANY = 4
 """How many names are shown of a longer list."""
@@ -581,7 +581,7 @@ def topic_settings(case: Case) -> Iterator[HealthFinding]:
     transactional = case.facts.topic(TRANSACTION_STATE_TOPIC) is not None
     for topic in case.facts.topics:
         # The event log is set so on purpose: it must be written while brokers are down.
-        if topic.partitions and topic.configs and topic.name != EVENT_LOG_TOPIC:
+        if topic.partitions and topic.configs and topic.name not in (EVENT_LOG_TOPIC, AUDIT_TOPIC):
             traps = topic_traps(
                 topic.factor,
                 topic.configs,

@@ -54,7 +54,7 @@ def told(event: Event, node: int) -> Told:
     return TELLERS[type(event)](event, node)
 
 
-def _cut(text: str, limit: int = NAME_MAX) -> str:
+def cut(text: str, limit: int = NAME_MAX) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -160,46 +160,46 @@ def _reassignment(event: PartitionReassigned, node: int) -> Told:
 
 def _setting_changed(event: SettingChanged, node: int) -> Told:
     fields = {
-        "resource": _cut(event.resource),
-        "name": _cut(event.name),
-        "old": None if event.old is None else _cut(event.old, VALUE_MAX),
-        "new": None if event.new is None else _cut(event.new, VALUE_MAX),
-        "by": _cut(event.by),
+        "resource": cut(event.resource),
+        "name": cut(event.name),
+        "old": None if event.old is None else cut(event.old, VALUE_MAX),
+        "new": None if event.new is None else cut(event.new, VALUE_MAX),
+        "by": cut(event.by),
     }
-    return Told("setting_changed", _cut(event.resource), None, fields)
+    return Told("setting_changed", cut(event.resource), None, fields)
 
 
 def _quota_exceeded(event: QuotaExceeded, node: int) -> Told:
     fields = {
-        "user": None if event.user is None else _cut(event.user),
-        "client_id": _cut(event.client_id),
+        "user": None if event.user is None else cut(event.user),
+        "client_id": cut(event.client_id),
         "quota": event.quota,
         "limit": event.rate,
         "measured": None if event.measured is None else round(event.measured, 1),
         "throttle_ms": round(event.throttle_s * 1000),
     }
-    return Told("quota_exceeded", f"client:{_cut(event.client_id)}", None, fields)
+    return Told("quota_exceeded", f"client:{cut(event.client_id)}", None, fields)
 
 
 def _transaction_aborted(event: TransactionAborted, node: int) -> Told:
     fields = {
-        "transactional_id": _cut(event.transactional_id),
+        "transactional_id": cut(event.transactional_id),
         "producer_id": event.producer_id,
         "producer_epoch": event.producer_epoch,
         "partitions": event.partitions,
     }
-    about = f"transaction:{_cut(event.transactional_id)}"
+    about = f"transaction:{cut(event.transactional_id)}"
     return Told("transaction_aborted", about, event.cause.value, fields)
 
 
 def _rebalance(event: GroupRebalanced, node: int) -> Told:
-    fields = {"group": _cut(event.group_id), "epoch": event.epoch, "members": event.members}
-    return Told("rebalance", f"group:{_cut(event.group_id)}", _cut(event.cause), fields)
+    fields = {"group": cut(event.group_id), "epoch": event.epoch, "members": event.members}
+    return Told("rebalance", f"group:{cut(event.group_id)}", cut(event.cause), fields)
 
 
 def _member_expired(event: MemberExpired, node: int) -> Told:
-    fields = {"group": _cut(event.group_id), "member": _cut(event.member_id)}
-    return Told("member_expired", f"group:{_cut(event.group_id)}", _cut(event.cause), fields)
+    fields = {"group": cut(event.group_id), "member": cut(event.member_id)}
+    return Told("member_expired", f"group:{cut(event.group_id)}", cut(event.cause), fields)
 
 
 def _node_start(event: NodeStarted, node: int) -> Told:
@@ -210,7 +210,7 @@ def _node_stop(event: NodeStopping, node: int) -> Told:
     return Told("node_stop", f"broker:{node}", None, {"version": event.version})
 
 
-def _events_dropped(event: EventsDropped, node: int) -> Told:
+def events_dropped(event: EventsDropped, node: int) -> Told:
     return Told("events_dropped", f"broker:{node}", event.cause, {"count": event.count})
 
 
@@ -238,6 +238,6 @@ TELLERS: Mapping[type[Event], Callable[[Any, int], Told]] = {
     MemberExpired: _member_expired,
     NodeStarted: _node_start,
     NodeStopping: _node_stop,
-    EventsDropped: _events_dropped,
+    EventsDropped: events_dropped,
     LogSetAside: _stray_log,
 }

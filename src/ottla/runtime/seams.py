@@ -188,6 +188,9 @@ class Tls(Protocol):
     """How the connections of a listener are secured, and those that we open to such listeners of others. The runtime makes
     it of `TlsOptions` and looks into it."""
 
+    handshakes_failed: int
+    """Of connections to us."""
+
     @property
     def certificate(self) -> bytes | None:
         """DER of our own."""

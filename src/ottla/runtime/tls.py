@@ -447,6 +447,7 @@ class Handshakes:
         connected.close()
 
     def _say(self, peer: tuple[str, int], reason: str) -> None:
+        self._tls.handshakes_failed += 1
         logger.info(
             "TLS handshake failed peer=%s:%d listener=%s reason=%s",
             *peer,
@@ -468,6 +469,7 @@ class RealTls:
     def __init__(self, options: TlsOptions) -> None:
         """TlsRefused if the stores cannot be used."""
         self.options = options
+        self.handshakes_failed = 0
         self.connections: dict[TlsConnection, None] = {}
         self._stores = load_stores(options)
         self._server = self._server_context(options, self._stores)

@@ -46,6 +46,17 @@ Question: TypeAlias = tuple[AclOperation, ResourceType, str]
 """What somebody wants to do with the resource of this name."""
 
 
+class Via(NamedTuple):
+    """How a client came."""
+
+    listener: str | None = None
+    mechanism: str | None = None
+    """By which it logged in; `SSL`: a certificate says who it is."""
+
+
+UNKNOWN: Final = Via()
+
+
 class Audit(Protocol):
     """Hears of decisions."""
 
@@ -59,6 +70,7 @@ class Audit(Protocol):
         api_key: int,
         question: Question,
         verdict: AuthorizationResult,
+        via: Via,
     ) -> None: ...
 
 

@@ -43,6 +43,10 @@ class FailureDelays:
         self._failed[key] = _Failed(min(times + 1, DOUBLINGS_MAX), now)
         return delay_s
 
+    def failed_lately(self, host: str, now: float) -> bool:
+        found = self._failed.get(_network_of(host))
+        return found is not None and now - found.last < FORGOTTEN_S
+
 
 def _network_of(host: str) -> str:
     if ":" not in host:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.security.authorizer import AuthorizationResult, Authorizer, Question
+from ottla.security.authorizer import UNKNOWN, AuthorizationResult, Authorizer, Question, Via
 from ottla.security.operations import CLUSTER_NAME, SUPPORTED, AclOperation, ResourceType
 from ottla.security.principals import Principal
 
@@ -25,11 +25,16 @@ class Rights:
         "api_key",
         "host",
         "principal",
+        "via",
     )
 
-    def __init__(self, authorizer: Authorizer, principal: Principal, host: str) -> None:
+    def __init__(
+        self, authorizer: Authorizer, principal: Principal, host: str, via: Via = UNKNOWN
+    ) -> None:
         self.principal = principal
         self.host = host
+        self.via = via
+        """How it came, for the audit."""
         self.api_key = -1
         """Of the request that is handled now, for the audit."""
         self._authorizer = authorizer
@@ -108,7 +113,7 @@ class Rights:
     def _tell(self, question: Question, verdict: AuthorizationResult) -> None:
         audit = self._authorizer.audit
         if audit is not None:
-            audit.decided(self.principal, self.host, self.api_key, question, verdict)
+            audit.decided(self.principal, self.host, self.api_key, question, verdict, self.via)
 
     def may_cluster(self, operation: AclOperation) -> bool:
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)

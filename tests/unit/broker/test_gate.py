@@ -445,7 +445,7 @@ def test_a_login_waits_behind_a_request_that_is_not_answered_yet() -> None:
             it.asked[0].respond({})
             await waiting
             await later
-            assert it.gated.renewed == 1
+            assert (it.gated.succeeded, it.gated.renewed) == (1, 1)
 
     run(scenario)
 
@@ -560,5 +560,27 @@ def test_noise_on_many_connections_opens_none() -> None:
             assert it.gated.succeeded == 0
             assert it.asked == []
             await until(lambda: not it.server.connections)
+
+    run(scenario)
+
+
+def test_a_storm_from_one_address_does_not_fill_the_queue_of_passwords(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ottla.broker.server.gate.QUEUED_PER_ADDRESS", 2)
+
+    async def scenario() -> None:
+        async with world() as it:
+            quiet = await asyncio.gather(*(it.log_in("PLAIN") for _ in range(10)))
+            assert len(quiet) == it.gated.succeeded == 10, "nobody failed"
+            await it.refused("PLAIN", "alice", "wrong")
+            tries = [it.log_in("PLAIN") for _ in range(10)]
+            ended = await asyncio.gather(*tries, return_exceptions=True)
+            closed = [each for each in ended if isinstance(each, OSError)]
+            assert 0 < len(closed) < 10
+            assert it.gated.succeeded == 20 - len(closed)
+            assert it.gated.failed == 1 + len(closed)
+            await it.log_in("PLAIN")
+            assert not it.logins._queued
 
     run(scenario)

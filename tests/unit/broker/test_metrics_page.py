@@ -35,7 +35,8 @@ Talk = Callable[[Node, Channel], Awaitable[None]]
 
 def with_node(directory: Path, talk: Talk, **settings: str) -> None:
     async def run() -> None:
-        node, channel = await alone(directory, metrics_listeners="HTTP://127.0.0.1:0", **settings)
+        here = {"metrics_listeners": "HTTP://127.0.0.1:0"}
+        node, channel = await alone(directory, **(here | settings))
         try:
             await talk(node, channel)
         finally:
@@ -376,3 +377,28 @@ def test_a_node_without_the_setting_does_not_import_metrics(tmp_path: Path) -> N
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_a_secured_node_shows_its_metrics_on_loopback_addresses_only(tmp_path: Path) -> None:
+    async def talk(node: Node, channel: Channel) -> None:
+        assert node.observability is not None
+        everywhere, loopback = node.observability.addresses
+
+        async def asked(port: int, path: str) -> tuple[int, str]:
+            node.observability.addresses[:] = [loopback._replace(port=port)]  # type: ignore[union-attr]
+            return await get(node, path)
+
+        status, said = await asked(everywhere.port, "/metrics")
+        assert status == 403 and "ottla.metrics.without.login" in said
+        assert await asked(everywhere.port, "/livez?format=json") == (200, "alive\n")
+        assert await asked(everywhere.port, "/readyz") == (200, "ready\n")
+        status, said = await asked(loopback.port, "/metrics")
+        assert status == 200 and "ottla_unauthenticated_connections" in said
+
+    with_node(
+        tmp_path,
+        talk,
+        metrics_listeners="HTTP://0.0.0.0:0,HTTP://127.0.0.1:0",
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:ANONYMOUS",
+    )

@@ -31,6 +31,9 @@ def test_who_was_quiet_for_a_minute_begins_anew() -> None:
     delays = FailureDelays(LONGEST_S)
     for _ in range(10):
         delays.failed("10.0.0.7", FIRST_S, 0.0)
+    assert delays.failed_lately("10.0.0.7", FORGOTTEN_S - 0.1)
+    assert not delays.failed_lately("10.0.0.7", FORGOTTEN_S)
+    assert not delays.failed_lately("10.0.0.8", 0.0)
     assert delays.failed("10.0.0.7", FIRST_S, FORGOTTEN_S - 0.1) == LONGEST_S
     assert delays.failed("10.0.0.7", FIRST_S, 2 * FORGOTTEN_S) == FIRST_S
 

@@ -34,7 +34,7 @@ from ottla.security.operations import AclOperation, PatternType, Permission, Res
 from ottla.security.principals import Principal
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.internal_topics import EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.wire.internal_topics import AUDIT_TOPIC, EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.wire.messages import field
 from ottla.wire.types import ZERO_UUID
 
@@ -253,7 +253,10 @@ def _warn_of_traps(
     of_cluster = image.config(BROKER_RESOURCE, "")
     set_on = {topic.name: dict(topic.configs) for topic in wanted}
     for row in rows:
-        if row["error_code"] or row["name"] == EVENT_LOG_TOPIC:  # that one is set so on purpose
+        if row["error_code"] or row["name"] in (
+            EVENT_LOG_TOPIC,
+            AUDIT_TOPIC,
+        ):  # that one is set so on purpose
             continue
         own = set_on[row["name"]]
         configs = {each["name"]: each["value"] for each in row["configs"]}

@@ -44,6 +44,7 @@ from ottla.controller.committed_events import KINDS, committed_events
 from ottla.controller.controller import Controller
 from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
 from ottla.controller.elections import ChangeRule
+from ottla.events.audit import Audited
 from ottla.events.controller import (
     BrokerFenced,
     ControllerActivated,
@@ -181,10 +182,9 @@ class ControllerService:
     # Commands
 
     def _run(
-        self, command: Callable[[], ControllerResult], by: str | None = None
+        self, command: Callable[[], ControllerResult], asked: Asked | None = None
     ) -> ControllerResult:
-        """Decide and append. A controller whose records the quorum does not take is one no longer. `by` is the client
-        that asked."""
+        """Decide and append. A controller whose records the quorum does not take is one no longer."""
         next_offset = self._quorum.next_offset
         before = self._controller.image
         result = command()
@@ -195,7 +195,7 @@ class ControllerService:
                 self._deactivate()
                 raise
             assert offset == next_offset, f"appended at {offset}, decided for {next_offset}"
-            self._last_append.add_done_callback(partial(self._appended, result.draft, by))
+            self._last_append.add_done_callback(partial(self._appended, result.draft, asked))
         for event in result.events:
             if isinstance(event, BrokerFenced):
                 _tell_of_fenced(event, before, result.records)
@@ -203,21 +203,29 @@ class ControllerService:
         self._set_timer()
         return result
 
-    def _appended(self, draft: Draft | None, by: str | None, append: asyncio.Future[int]) -> None:
+    def _appended(
+        self, draft: Draft | None, asked: Asked | None, append: asyncio.Future[int]
+    ) -> None:
         if append.cancelled():
             return
         if (error := append.exception()) is not None:
             logger.info("decisions not committed error=%s", error)
-        elif draft is not None and any(kind in self._events for kind in KINDS):
-            for event in committed_events(draft, by):
-                self._events.emit(event)
+        elif draft is not None:
+            if any(kind in self._events for kind in KINDS):
+                for event in committed_events(draft, None if asked is None else asked.by):
+                    self._events.emit(event)
+            if asked is not None and Audited in self._events:
+                from ottla.broker.cluster.audited_changes import audited_changes
+
+                for change in audited_changes(asked, draft):
+                    self._events.emit(change)
 
     def _execute(
         self,
         key: ApiKey,
         message: Any,
         caller: Caller,
-        by: str | None = None,
+        asked: Asked | None = None,
         mutations: Mutations | None = None,
     ) -> tuple[Fields, asyncio.Future[int] | None]:
         """The answer to a request, and the append that must be committed before it is given."""
@@ -236,7 +244,7 @@ class ControllerService:
             elif rights is not None:
                 allowed, refused = needs.allow(message, rights, self._controller.image)
             result = self._run(
-                lambda: api.decide(self._controller, allowed, self._now(), **more), by
+                lambda: api.decide(self._controller, allowed, self._now(), **more), asked
             )
         except KafkaError as error:
             logger.info("request refused api=%s error=%s", key.name, error)
@@ -276,8 +284,14 @@ class ControllerService:
         key = ApiKey(request.header.api_key)
         message = request.message()
         connection = request.connection
-        by = client_text(request.header.client_id, connection.peer_host, connection.principal)
-        answer, append = self._execute(key, message, caller_of(request, self._settings), by)
+        asked = Asked(
+            key,
+            connection.principal,
+            connection.peer_host,
+            connection.listener,
+            request.header.client_id,
+        )
+        answer, append = self._execute(key, message, caller_of(request, self._settings), asked)
         if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
             self._watch(request.connection, message.broker_id)
         if append is None or append.done():
@@ -318,10 +332,10 @@ class ControllerService:
         if key is ApiKey.DESCRIBE_QUORUM:
             answer = self._described_quorum(rights)
         else:
-            by = client_text(header.client_id, client.host, client.principal)
+            asked = Asked(key, client.principal, client.host, None, header.client_id)
             mutations = self._mutations(key, header, client.principal)
             caller = Caller(client.principal, rights, None)
-            answer, append = self._execute(key, message, caller, by, mutations)
+            answer, append = self._execute(key, message, caller, asked, mutations)
             if append is not None:
                 await asyncio.wait([append])
             if not self._controller.active or (append is not None and _failure_of(append)):
@@ -577,6 +591,21 @@ def client_text(client_id: str | None, host: str, principal: Principal = ANONYMO
     if principal != ANONYMOUS:
         name = f"{name} of {principal}"
     return f"{name} at {host}" if host else name if client_id else ""
+
+
+class Asked(NamedTuple):
+    """A request that may change something, and the client that sent it."""
+
+    api: ApiKey
+    principal: Principal
+    host: str
+    listener: str | None
+    """None: that of the broker that passed it on, which only that broker knows."""
+    client_id: str | None
+
+    @property
+    def by(self) -> str:
+        return client_text(self.client_id, self.host, self.principal)
 
 
 class ForwardedClient(NamedTuple):

@@ -1,5 +1,8 @@
 """The node's HTTP endpoint: `/metrics` in the format that the client asks for, `/livez` and `/readyz`.
 
+Nobody logs in here. So a node with an authorizer, TLS or SASL shows its metrics on loopback addresses only, unless a setting says
+otherwise. Elsewhere it says whether it is alive and ready, and not why.
+
 It listens from the moment at which the node has its ports, so a node that recovers its logs for minutes says so.
 """
 
@@ -15,6 +18,7 @@ from ottla.broker.observability.cluster_metrics import ClusterMetrics
 from ottla.broker.observability.group_metrics import GroupMetrics
 from ottla.broker.observability.health import Health
 from ottla.broker.observability.http import HttpRequest, HttpServer, Page
+from ottla.broker.observability.login_metrics import LoginMetrics
 from ottla.broker.observability.loop_metrics import LoopMetrics
 from ottla.broker.observability.observed import ObservedNode
 from ottla.broker.observability.process_metrics import ProcessMetrics
@@ -40,6 +44,11 @@ class Observability:
 
     def __init__(self, node: ObservedNode) -> None:
         self._runtime = node.runtime
+        settings = node.settings
+        self._is_secure = bool(settings.authorizer_class_name) or any(
+            not security.is_plain for security in settings.security.values()
+        )
+        self._is_public = settings.ottla_metrics_without_login
         self._one_scrape = asyncio.Lock()
         self.health = Health(node)
         self.metrics = Metrics()
@@ -63,6 +72,7 @@ class Observability:
             process.collect,
             self._loop.collect,
             requests.collect,
+            LoginMetrics(node).collect,
             cluster.collect,
             replicas.collect,
             self._groups.collect,
@@ -83,8 +93,10 @@ class Observability:
             "/livez": self._live_page,
             "/readyz": self._ready_page,
         }
+        closed = {"/metrics": _refused_page, "/livez": self._live_word, "/readyz": self._ready_word}
         for listener in listeners:
-            server = HttpServer(pages, self._runtime.clock)
+            is_open = not self._is_secure or self._is_public or _is_loopback(listener.host)
+            server = HttpServer(pages if is_open else closed, self._runtime.clock)
             try:
                 port = await server.listen(listener.host, listener.port)
             except OSError as error:
@@ -128,6 +140,12 @@ class Observability:
     async def _ready_page(self, request: HttpRequest) -> Page:
         return self._health_page(request, self.health.why_not_ready(), "ready")
 
+    async def _live_word(self, request: HttpRequest) -> Page:
+        return _word(not self.health.why_dead(), "alive")
+
+    async def _ready_word(self, request: HttpRequest) -> Page:
+        return _word(not self.health.why_not_ready(), "ready")
+
     def _health_page(self, request: HttpRequest, reasons: list[str], well: str) -> Page:
         status = 503 if reasons else 200
         if request.query == "format=json":
@@ -143,3 +161,16 @@ class Observability:
             if monotonic() >= until:
                 await asyncio.sleep(0)
                 until = monotonic() + SLICE_S
+
+
+def _word(is_well: bool, well: str) -> Page:
+    return Page(f"{'' if is_well else 'not '}{well}\n".encode(), status=200 if is_well else 503)
+
+
+async def _refused_page(request: HttpRequest) -> Page:
+    why = b"this node is secured: its metrics are on loopback addresses, or with ottla.metrics.without.login=true\n"
+    return Page(why, status=403)
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("127.0.0.1", "::1", "localhost") or host.startswith("127.")

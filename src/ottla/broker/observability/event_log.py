@@ -1,4 +1,5 @@
-"""The writer of a node's event log: from the node's typed events to records of `__ottla_events`.
+"""The writer of a node's event log: from the node's typed events to records of `__ottla_events`. The same writer keeps
+the audit, in another topic.
 
 An event waits in a bounded queue, in memory. A task takes what has come, makes entries of it and sends them in one batch,
 as an ordinary Produce request, to whichever broker leads the topic. Without a leader, and after an error, it tries again;
@@ -16,11 +17,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ottla.config import Settings
-from ottla.event_log.entry import EventEntry
-from ottla.event_log.mapping import TELLERS, told
+from ottla.event_log.audit import AUDIT_TELLERS
+from ottla.event_log.entry import EventEntry, Told
+from ottla.event_log.mapping import TELLERS
 from ottla.events import Event
 from ottla.events.node import EventsDropped
 from ottla.events.requests import QuotaExceeded
@@ -31,7 +33,7 @@ from ottla.wire import produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
-from ottla.wire.internal_topics import ADMIN_CLIENT_ID, EVENT_LOG_TOPIC
+from ottla.wire.internal_topics import ADMIN_CLIENT_ID, AUDIT_TOPIC, EVENT_LOG_TOPIC
 from ottla.wire.produce import PartitionData, ProduceRequest
 
 logger = logging.getLogger(__name__)
@@ -93,9 +95,46 @@ class _Waiting:
         return len(self.key) + len(self.value) + 32
 
 
+class Journal(NamedTuple):
+    """A topic that nodes write, and what they write there."""
+
+    topic: str
+    tellers: Mapping[type[Event], Callable[[Any, int], Told]]
+    queue_max: int
+    retention_ms: int
+    retention_bytes: int
+    unclean_election: bool
+
+
+def event_journal(settings: Settings) -> Journal:
+    return Journal(
+        EVENT_LOG_TOPIC,
+        TELLERS,
+        settings.ottla_event_log_queue_max,
+        settings.ottla_event_log_retention_ms,
+        settings.ottla_event_log_retention_bytes,
+        # An event log that lost its end is of more use than one that cannot be written.
+        unclean_election=True,
+    )
+
+
+def audit_journal(settings: Settings) -> Journal:
+    return Journal(
+        AUDIT_TOPIC,
+        AUDIT_TELLERS,
+        settings.ottla_audit_queue_max,
+        settings.ottla_audit_retention_ms,
+        settings.ottla_audit_retention_bytes,
+        unclean_election=False,
+    )
+
+
 class EventLogWriter:
-    def __init__(self, settings: Settings, runtime: Runtime) -> None:
-        """It hears events from now on, and writes them after `start`."""
+    def __init__(
+        self, settings: Settings, runtime: Runtime, journal: Journal | None = None
+    ) -> None:
+        """It hears events from now on, and writes them after `start`. `journal`: what, if not the event log."""
+        self.journal = journal or event_journal(settings)
         self.written = 0
         self.dropped = 0
         self._settings = settings
@@ -116,7 +155,7 @@ class EventLogWriter:
         self._brokers: tuple[int, ...] = ()
         self._brokers_since = runtime.clock.monotonic()
         self._task: asyncio.Task[None] | None = None
-        runtime.events.subscribe(self._happened, *TELLERS)
+        runtime.events.subscribe(self._happened, *self.journal.tellers)
 
     @property
     def waiting(self) -> int:
@@ -125,10 +164,7 @@ class EventLogWriter:
 
     @property
     def _is_full(self) -> bool:
-        return (
-            self.waiting >= self._settings.ottla_event_log_queue_max
-            or self._entries_bytes >= QUEUE_BYTES_MAX
-        )
+        return self.waiting >= self.journal.queue_max or self._entries_bytes >= QUEUE_BYTES_MAX
 
     # Hearing
 
@@ -165,7 +201,7 @@ class EventLogWriter:
     def _tell_dropped(self, now_ms: int) -> None:
         if self._dropped_now and not self._is_full:
             count, self._dropped_now = self._dropped_now, 0
-            why = f"the topic {EVENT_LOG_TOPIC} could not be written"
+            why = f"the topic {self.journal.topic} could not be written"
             self._events.append((now_ms, EventsDropped(count, why)))
 
     # Starting and stopping
@@ -175,7 +211,9 @@ class EventLogWriter:
         self._metadata = metadata
         self._controller = controller
         self._news = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="event log")
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"writer of {self.journal.topic}"
+        )
 
     async def flush(self, timeout_s: float) -> None:
         """Write what waits, if it can be written at once: the node is about to stop."""
@@ -233,11 +271,17 @@ class EventLogWriter:
             async with asyncio.timeout(TIMEOUT_S):
                 error = await self._send(batch)
         except (OSError, TimeoutError, InvalidFrame, KafkaError) as failure:
-            logger.debug("event log is not written now error=%s", failure)
+            logger.debug(
+                "event log is not written now topic=%s error=%s", self.journal.topic, failure
+            )
             self._close_channel()
             return False
         if error in HOPELESS:
-            logger.warning("entries of the event log were refused error=%s", error.name)
+            logger.warning(
+                "entries of the event log were refused topic=%s error=%s",
+                self.journal.topic,
+                error.name,
+            )
             self._drop(len(batch))
         elif error != ErrorCode.NONE:
             return False
@@ -256,7 +300,8 @@ class EventLogWriter:
             at_ms, event = self._events.popleft()
             self._sequence += 1
             id = f"{self._node}-{self.incarnation}-{self._sequence}"
-            waiting = _Waiting(EventEntry(at_ms, self._node, id, told(event, self._node)))
+            told = self.journal.tellers[type(event)](event, self._node)
+            waiting = _Waiting(EventEntry(at_ms, self._node, id, told))
             self._entries.append(waiting)
             self._entries_bytes += waiting.size
             made += 1
@@ -269,7 +314,7 @@ class EventLogWriter:
             Record(offset, waiting.at_ms, waiting.key, waiting.value)
             for offset, waiting in enumerate(batch)
         ]
-        data = PartitionData(EVENT_LOG_TOPIC, None, 0, memoryview(build(records)))
+        data = PartitionData(self.journal.topic, None, 0, memoryview(build(records)))
         request = ProduceRequest(None, -1, int(TIMEOUT_S * 1000), [data])
 
         def read(frame: memoryview, start: int) -> ErrorCode:
@@ -286,14 +331,15 @@ class EventLogWriter:
     async def _leader(self) -> Channel:
         """A connection to the topic's leader. ConnectionError while there is none."""
         image = self._image
-        topic = image.topics.get(EVENT_LOG_TOPIC)
+        name = self.journal.topic
+        topic = image.topics.get(name)
         if topic is None:
             await self._create()
-            raise ConnectionError(f"{EVENT_LOG_TOPIC} is not created yet")
+            raise ConnectionError(f"{name} is not created yet")
         leader = topic.partitions[0].leader
         broker = image.brokers.get(leader)
         if broker is None or broker.fenced:
-            raise ConnectionError(f"{EVENT_LOG_TOPIC} has no leader")
+            raise ConnectionError(f"{name} has no leader")
         if self._channel is not None:
             connected_to, channel = self._channel
             if connected_to == broker.epoch and not channel.closed:
@@ -334,12 +380,12 @@ class EventLogWriter:
         if controller is None or not self._is_due():
             return
         topic = {
-            "name": EVENT_LOG_TOPIC,
+            "name": self.journal.topic,
             "num_partitions": 1,
             "replication_factor": min(REPLICAS_MAX, len(self._brokers)),
             "configs": [
                 {"name": name, "value": value}
-                for name, value in topic_settings(self._settings).items()
+                for name, value in topic_settings(self.journal).items()
             ],
         }
         request = {
@@ -365,18 +411,17 @@ class EventLogWriter:
         return now - self._brokers_since >= settle_s + turn * TURN_S
 
 
-def topic_settings(settings: Settings) -> dict[str, str]:
-    retention_bytes = settings.ottla_event_log_retention_bytes
+def topic_settings(journal: Journal) -> dict[str, str]:
+    retention_bytes = journal.retention_bytes
     segment_bytes = SEGMENT_BYTES_MAX if retention_bytes < 0 else retention_bytes // SEGMENTS
     return {
         "cleanup.policy": "delete",
-        "retention.ms": str(settings.ottla_event_log_retention_ms),
+        "retention.ms": str(journal.retention_ms),
         "retention.bytes": str(retention_bytes),
         "segment.bytes": str(min(max(segment_bytes, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX)),
         "min.insync.replicas": "1",
         # A node whose clock is wrong has something to tell, too.
         "message.timestamp.before.max.ms": str(2**63 - 1),
         "message.timestamp.after.max.ms": str(2**63 - 1),
-        # An event log that lost its end is of more use than one that cannot be written.
-        "unclean.leader.election.enable": "true",
+        "unclean.leader.election.enable": str(journal.unclean_election).lower(),
     }

@@ -4,45 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import ottla
 from ottla.broker.observability.observed import ObservedNode
 from ottla.metrics.families import Family, Labels, MetricKind, Sample, counter, gauge
 from ottla.runtime.process import ProcessFigures, process_figures
 
-if TYPE_CHECKING:
-    from ottla.broker.server.gate import GatedListener
-
 PATIENCE_S = 1.0
 """A disk that does not answer must not hold up the page that says so."""
-
-
-LOGINS: tuple[tuple[str, str, Callable[[GatedListener], int]], ...] = (
-    (
-        "successful_authentication_total",
-        "Logins by SASL.",
-        lambda listener: listener.succeeded,
-    ),
-    (
-        "successful_reauthentication_total",
-        "Later logins on open connections.",
-        lambda listener: listener.renewed,
-    ),
-    (
-        "failed_authentication_total",
-        "Logins that failed, or took too long.",
-        lambda listener: listener.failed,
-    ),
-    (
-        "expired_connections_killed_count",
-        "Connections that were closed because their session was over.",
-        lambda listener: listener.expired,
-    ),
-)
-"""Of each listener; 0 where nobody logs in."""
 
 
 class Readings(NamedTuple):
@@ -98,20 +70,6 @@ class ProcessMetrics:
                 for server in servers
             ],
         )
-        for name, help, count in LOGINS:
-            yield Family(
-                f"kafka_server_socket_server_metrics_{name}",
-                # Kafka's name of the last one is not that of a counter, which OpenMetrics wants to end in _total.
-                MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE,
-                help,
-                [
-                    Sample(
-                        Labels(listener=server.name, networkProcessor="0"),
-                        0 if server.gated is None else count(server.gated),
-                    )
-                    for server in servers
-                ],
-            )
         yield from self._directories()
 
     def _process(self) -> Iterator[Family]:

@@ -1,19 +1,23 @@
-"""What the authorizer decided, as lines in the node's log: Kafka's logger and Kafka's text, so that its readers work here.
+"""What the authorizer decided, and who logged in: lines in the node's log, and events for the audit's topic.
 
-A denial is told at INFO, what is allowed at DEBUG. A client that is denied tries again at once. So a line that was written
-less than ten seconds ago is counted, and written once more with the count when the ten seconds are over.
+The lines have Kafka's logger and Kafka's text, so that its readers work here. A denial is told at INFO, what is allowed at DEBUG.
+A client that is denied, or whose password is wrong, tries again at once. So what was told less than ten seconds ago is
+counted, and told once more with the count when the ten seconds are over.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from ottla.events import Events
+from ottla.events.audit import Audited
 from ottla.security.acls import Acl
-from ottla.security.authorizer import AuthorizationResult, Question
-from ottla.security.principals import Principal
+from ottla.security.authorizer import AuthorizationResult, Question, Via
+from ottla.security.operations import ResourceType
+from ottla.security.principals import Principal, user
 from ottla.wire.apis import APIS, PRIVATE_APIS, ApiKey
 
 AUDIT_LOGGER: Final = "kafka.authorizer.logger"
@@ -25,48 +29,41 @@ LINES_MAX: Final = 1000
 """So many different lines are counted at a time."""
 
 
+T = TypeVar("T", bound=Hashable)
+CallLater: TypeAlias = Callable[[float, Callable[[], None]], Any]
+
+
 @dataclass(slots=True)
-class _Written:
-    level: int
+class _Counted:
     until: float
     repeated: int = 0
 
 
-class AuditLog:
+class Repeats(Generic[T]):
+    """Tells each thing at once, and its repeats as a number, ten seconds later."""
+
     def __init__(
-        self, now: Callable[[], float], call_later: Callable[[float, Callable[[], None]], Any]
+        self, now: Callable[[], float], call_later: CallLater, tell: Callable[[T, int], None]
     ) -> None:
+        """`tell` gets a thing and the number of its repeats: 0 the first time."""
         self._now = now
         self._call_later = call_later
-        self._written: dict[str, _Written] = {}
+        self._tell = tell
+        self._counted: dict[T, _Counted] = {}
         """The oldest first."""
         self._is_timed = False
 
-    def wants_allowed(self) -> bool:
-        return audit.isEnabledFor(logging.DEBUG)
-
-    def decided(
-        self,
-        principal: Principal,
-        host: str,
-        api_key: int,
-        question: Question,
-        verdict: AuthorizationResult,
-    ) -> None:
-        level = logging.DEBUG if verdict.allowed else logging.INFO
-        if not audit.isEnabledFor(level):
-            return
-        line = audit_line(principal, host, api_key, question, verdict)
+    def happened(self, what: T) -> None:
         now = self._now()
         self._tell_repeated(now)
-        written = self._written.get(line)
-        if written is not None:
-            written.repeated += 1
+        counted = self._counted.get(what)
+        if counted is not None:
+            counted.repeated += 1
             return
-        audit.log(level, "%s", line)
-        if len(self._written) >= LINES_MAX:
-            self._end(next(iter(self._written)))
-        self._written[line] = _Written(level, now + COUNTED_S)
+        self._tell(what, 0)
+        if len(self._counted) >= LINES_MAX:
+            self._end(next(iter(self._counted)))
+        self._counted[what] = _Counted(now + COUNTED_S)
         self._set_timer(COUNTED_S)
 
     def _set_timer(self, delay: float) -> None:
@@ -78,27 +75,85 @@ class AuditLog:
         self._is_timed = False
         now = self._now()
         self._tell_repeated(now)
-        for written in self._written.values():
-            self._set_timer(written.until - now)
+        for counted in self._counted.values():
+            self._set_timer(counted.until - now)
             break
 
     def _tell_repeated(self, now: float) -> None:
-        while self._written:
-            oldest = next(iter(self._written))
-            if self._written[oldest].until > now:
+        while self._counted:
+            oldest = next(iter(self._counted))
+            if self._counted[oldest].until > now:
                 return
             self._end(oldest)
 
-    def _end(self, line: str) -> None:
-        written = self._written.pop(line)
-        if written.repeated:
-            audit.log(
-                written.level,
-                "%s (%d more times within %g s)",
-                line,
-                written.repeated,
-                COUNTED_S,
+    def _end(self, what: T) -> None:
+        counted = self._counted.pop(what)
+        if counted.repeated:
+            self._tell(what, counted.repeated)
+
+
+class AuditLog:
+    def __init__(
+        self, now: Callable[[], float], call_later: CallLater, events: Events | None = None
+    ) -> None:
+        self._events = events or Events()
+        self._lines: Repeats[tuple[int, str]] = Repeats(now, call_later, _write)
+        self._entries: Repeats[Audited] = Repeats(now, call_later, self._emit)
+
+    def wants_allowed(self) -> bool:
+        return audit.isEnabledFor(logging.DEBUG)
+
+    def decided(
+        self,
+        principal: Principal,
+        host: str,
+        api_key: int,
+        question: Question,
+        verdict: AuthorizationResult,
+        via: Via,
+    ) -> None:
+        level = logging.DEBUG if verdict.allowed else logging.INFO
+        if audit.isEnabledFor(level):
+            self._lines.happened((level, audit_line(principal, host, api_key, question, verdict)))
+        operation, resource_type, name = question
+        self.tell(
+            Audited(
+                "allowed" if verdict.allowed else "denial",
+                str(principal),
+                host,
+                *via,
+                _api_name(api_key),
+                operation.name,
+                f"{_kind(resource_type)}:{name}",
+                verdict.allowed,
+                _rule(verdict),
             )
+        )
+
+    def logged_in(self, principal: Principal, host: str, via: Via) -> None:
+        self.tell(Audited("login", str(principal), host, *via))
+
+    def login_ended(self, kind: str, claimed: str | None, host: str, via: Via, cause: str) -> None:
+        """`kind`: `login_failure` or `session_end`."""
+        who = None if claimed is None else str(user(claimed))
+        self.tell(Audited(kind, who, host, *via, allowed=False, cause=cause))
+
+    def tell(self, event: Audited) -> None:
+        if Audited in self._events:
+            self._entries.happened(event)
+
+    def _emit(self, event: Audited, repeated: int) -> None:
+        if repeated:
+            event = Audited(**{**event.__dict__, "repeated": repeated})
+        self._events.emit(event)
+
+
+def _write(line: tuple[int, str], repeated: int) -> None:
+    level, text = line
+    if repeated:
+        audit.log(level, "%s (%d more times within %g s)", text, repeated, COUNTED_S)
+    else:
+        audit.log(level, "%s", text)
 
 
 def audit_line(
@@ -109,13 +164,18 @@ def audit_line(
     verdict: AuthorizationResult,
 ) -> str:
     operation, resource_type, name = question
-    kind = "".join(word.capitalize() for word in resource_type.name.split("_"))
+    kind = _kind(resource_type)
     return _on_one_line(
         f"Principal = {principal} is {'Allowed' if verdict.allowed else 'Denied'}"
         f" operation = {operation.name} from host = {host} on resource = {kind}:LITERAL:{name}"
         f" for request = {_api_name(api_key)} with resourceRefCount = 1"
         f" based on rule {_rule(verdict)}"
     )
+
+
+def _kind(resource_type: ResourceType) -> str:
+    """As Kafka writes it: TransactionalId."""
+    return "".join(word.capitalize() for word in resource_type.name.split("_"))
 
 
 def _api_name(api_key: int) -> str:

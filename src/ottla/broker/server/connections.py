@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ottla.runtime import AcceptedConnection, Chunk, FileRange, TimedConnection
 from ottla.runtime.framed_connection import FIRST_BYTES, FrameRefused
+from ottla.security.authorizer import Via
 from ottla.security.principals import ANONYMOUS, Principal
 from ottla.security.rights import Rights
 from ottla.wire import messages, schema
@@ -218,12 +219,13 @@ class ServerConnection:
             self.timed = cast(TimedConnection, connection)
             self.timed.sent = server.times
 
-    def authenticated(self, principal: Principal) -> None:
+    def authenticated(self, principal: Principal, mechanism: str | None = None) -> None:
         """It belongs to this principal. A listener where clients log in calls it once, before the first request is handled."""
         self.principal = principal
         authorizer = self.server.authorizer
         if authorizer is not None:
-            self.rights = Rights(authorizer, principal, self.peer_host)
+            via = Via(self.server.name, mechanism)
+            self.rights = Rights(authorizer, principal, self.peer_host, via)
 
     @property
     def peer(self) -> str:

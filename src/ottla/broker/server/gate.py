@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.runtime.seams import Clock
+from ottla.security.authorizer import Via
 from ottla.security.failures import FailureDelays
 from ottla.security.login import Accepted, Work
 from ottla.security.principals import USER, Principal, TokenPrincipal
@@ -40,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 COMPUTED_AT_ONCE: Final = 2
 """Passwords that a node looks at in threads at the same time. More would take the processor from its clients."""
+QUEUED_PER_ADDRESS: Final = 16
+"""Logins that may wait for that, of an address that has failed lately. Further ones are closed unanswered."""
 TIME_TO_READ_S: Final = 0.1
 """Between the answer to a failed login and the end. kafka-python loses an answer that comes together with the end."""
 LAST_ANSWER_S: Final = 0.5
@@ -58,10 +62,26 @@ class Logins:
         self.gates: dict[Gate, None] = {}
         self.delays = delays or FailureDelays(0.0)
         self._computing = asyncio.Semaphore(COMPUTED_AT_ONCE)
+        self._queued: Counter[str] = Counter()
+        """Of each address: the logins that wait for a thread, or are in one."""
 
-    async def compute(self, work: Work) -> Accepted | None:
-        async with self._computing:
-            return await asyncio.get_running_loop().run_in_executor(None, work.run)
+    async def compute(self, work: Work, connection: ServerConnection) -> Accepted | None:
+        """ConnectionError if its address has failed lately, and too many of its logins wait: others have their turn then."""
+        host = connection.peer_host
+        if self._queued[host] >= QUEUED_PER_ADDRESS and self.delays.failed_lately(
+            host, self.clock.monotonic()
+        ):
+            raise ConnectionError("too many logins of its address wait")
+        self._queued[host] += 1
+        try:
+            async with self._computing:
+                if connection.closed:
+                    return None  # it waited for too long, and nobody wants to know any more
+                return await asyncio.get_running_loop().run_in_executor(None, work.run)
+        finally:
+            self._queued[host] -= 1
+            if not self._queued[host]:
+                del self._queued[host]
 
     def credentials_changed(self, changed: Iterable[tuple[str, int]]) -> None:
         """End every session that rests on one of these: (user, number of the mechanism). And every login of these users
@@ -186,7 +206,7 @@ class Gate:
                 self._fail(frame, why, mechanism)
             case Closed(why):
                 self._listener.expired += 1
-                self._log(why, self._mechanism())
+                self._log(why, self._mechanism(), "session_end")
                 self.end()
 
     def _send(self, frame: bytes) -> None:
@@ -197,7 +217,12 @@ class Gate:
 
     async def _compute(self, work: Work) -> None:
         try:
-            accepted = await self._logins.compute(work)
+            accepted = await self._logins.compute(work, self.connection)
+        except ConnectionError as error:
+            self._listener.failed += 1
+            self._log(str(error), None)
+            self.end()
+            return
         except Exception:
             logger.exception("closing connection, a login failed peer=%s", self.connection.peer)
             self.end()
@@ -222,12 +247,15 @@ class Gate:
         if self._login is None:
             self._listener.waiting.pop(self, None)
             kind = TokenPrincipal if login.by_token else Principal
-            connection.authenticated(kind(USER, login.user))
+            connection.authenticated(kind(USER, login.user), login.mechanism)
             connection.limit_frames(self._frame_bytes_max)
             self._listener.succeeded += 1
         else:
             self._listener.renewed += 1
         self._login = login
+        if (audit := connection.server.audit) is not None:
+            via = Via(connection.listener, login.mechanism)
+            audit.logged_in(connection.principal, connection.peer_host, via)
         if login.session_ends is None:
             self._set_timer(None)
         else:
@@ -266,7 +294,7 @@ class Gate:
     def revoked(self) -> None:
         """The credential of its session was changed or removed. Its own request may have done that."""
         connection = self.connection
-        self._log("its credential was changed or removed", self._mechanism())
+        self._log("its credential was changed or removed", self._mechanism(), "session_end")
         if connection.awaits(ApiKey.ALTER_USER_SCRAM_CREDENTIALS):
             connection.hold()
             self._set_timer(LAST_ANSWER_S, self.end)
@@ -299,9 +327,13 @@ class Gate:
     def _mechanism(self) -> str | None:
         return None if self._login is None else self._login.mechanism
 
-    def _log(self, why: str, mechanism: str | None) -> None:
+    def _log(self, why: str, mechanism: str | None, kind: str = "login_failure") -> None:
         """It ends: why, for the operator. The client is told less."""
         claimed = self._sasl.claimed
+        connection = self.connection
+        if (audit := connection.server.audit) is not None:
+            via = Via(connection.listener, mechanism)
+            audit.login_ended(kind, claimed, connection.peer_host, via, why)
         logger.info(
             "closing connection, login refused or over peer=%s listener=%s mechanism=%s user=%s reason=%s",
             self.connection.peer,

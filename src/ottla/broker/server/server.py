@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.server.connection_limits import ConnectionLimits
 from ottla.broker.server.connections import Handler, Quotas, ServerConnection
 from ottla.runtime import AcceptedConnection, Identity, Listener, Network, Tls
-from ottla.security.authorizer import Authorizer
+from ottla.security.authorizer import Authorizer, Via
 from ottla.security.principals import Principal
 from ottla.wire.apis import ApiKey
 
 if TYPE_CHECKING:
+    from ottla.broker.server.audit_log import AuditLog
     from ottla.broker.server.gate import GatedListener
 
 logger = logging.getLogger(__name__)
+
+CERTIFICATE: Final = "SSL"
+"""The mechanism that the audit names for it."""
 
 
 class Server:
@@ -42,6 +46,8 @@ class Server:
         self.times: list[tuple[float, list[Any]]] | None = None
         """Where connections note when which answers were sent, with the `Timing` of each. None: nobody asks. To be set
         before it listens."""
+        self.audit: AuditLog | None = None
+        """Hears who logs in."""
         self.gated: GatedListener | None = None
         """Lets nobody in who has not logged in. None where the protocol has no SASL."""
         self.tls: Tls | None = None
@@ -79,12 +85,23 @@ class Server:
         if self.nodes_of is not None:
             accepted.certified_nodes = self.nodes_of(connection.identity)
         if principal is not None:
-            accepted.authenticated(principal)
+            accepted.authenticated(principal, self._certified(accepted, connection, principal))
         if principal is None and self.gated is not None:
             self.gated.guard(accepted)
         elif self.limits is not None and not self.limits.entered(accepted):
             connection.abort()
         return accepted
+
+    def _certified(
+        self, accepted: ServerConnection, connection: AcceptedConnection, principal: Principal
+    ) -> str | None:
+        """The mechanism of a client whom a certificate names."""
+        identity = connection.identity
+        if identity is None or identity.certificate is None:
+            return None
+        if self.audit is not None:
+            self.audit.logged_in(principal, accepted.peer_host, Via(self.name, CERTIFICATE))
+        return CERTIFICATE
 
     def _principal(
         self, accepted: ServerConnection, connection: AcceptedConnection
