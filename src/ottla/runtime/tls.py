@@ -327,6 +327,9 @@ class Handshakes:
         self._tls = tls
         self._under_way: dict[socket.socket, _Handshake] = {}
         self._ready: deque[socket.socket] = deque()
+        self._is_scheduled = False
+        """`_take_turns` comes."""
+        self._has_told_fault = False
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -357,20 +360,29 @@ class Handshakes:
         """Its turn comes, not necessarily now."""
         self._loop.remove_reader(connected.fileno())
         self._ready.append(connected)
-        if len(self._ready) == 1:
-            self._loop.call_soon(self._take_turns)
+        self._schedule()
 
     def _writable(self, connected: socket.socket) -> None:
         self._loop.remove_writer(connected.fileno())
         self._step(connected)
 
-    def _take_turns(self) -> None:
-        for _ in range(min(HANDSHAKES_PER_TURN, len(self._ready))):
-            self._step(self._ready.popleft())
-        if self._ready:
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
             self._loop.call_soon(self._take_turns)
 
+    def _take_turns(self) -> None:
+        self._is_scheduled = False
+        try:
+            for _ in range(min(HANDSHAKES_PER_TURN, len(self._ready))):
+                self._step(self._ready.popleft())
+        finally:
+            # Whatever happened to one of them: the others must have their turn.
+            if self._ready:
+                self._schedule()
+
     def _step(self, connected: socket.socket) -> None:
+        """What goes wrong loses this connection, and no other."""
         if connected not in self._under_way:
             return  # given up since
         try:
@@ -388,6 +400,8 @@ class Handshakes:
             self._loop.add_reader(connected.fileno(), self._readable, connected)
         except (OSError, ValueError) as problem:
             self._fail(connected, handshake_problem(problem))
+        except Exception as problem:
+            self._fault(connected, problem)
         else:
             self._done(connected)
 
@@ -406,9 +420,8 @@ class Handshakes:
             connected.recv(RECORD_BYTES)
             self._fail(connected, f"the peer seems to speak {hint}")
             return None
+        secured = self._tls.accept(connected)  # fails if the peer has reset the connection
         handshake = self._under_way.pop(connected)
-        secured = self._tls.accept(connected)
-        self._under_way[secured] = handshake
         handshake.timer.cancel()
         left_s = handshake.timer.when() - self._loop.time()
         timer = self._loop.call_later(max(0.0, left_s), self._too_late, secured)
@@ -416,13 +429,13 @@ class Handshakes:
         return secured
 
     def _done(self, secured: ssl.SSLSocket) -> None:
-        handshake = self._end(secured)
-        refused = self._tls.handshake_is_over(secured)
-        if refused is not None:
-            self._say(handshake.peer, refused)
-            secured.close()
-            return
+        handshake = self._under_way[secured]
         try:
+            refused = self._tls.handshake_is_over(secured)
+            if refused is not None:
+                self._fail(secured, refused)
+                return
+            self._end(secured)
             connection = TlsConnection(
                 self._loop,
                 handshake.memory,
@@ -434,7 +447,11 @@ class Handshakes:
             )
         except OSError as problem:  # already gone again
             logger.debug("accept failed peer=%s error=%s", handshake.peer, problem)
+            self._end(secured)
             secured.close()
+            return
+        except Exception as problem:
+            self._fault(secured, problem)
             return
         connection.start_accepted(handshake.accept)
 
@@ -443,8 +460,20 @@ class Handshakes:
 
     def _fail(self, connected: socket.socket, reason: str) -> None:
         handshake = self._end(connected)
-        self._say(handshake.peer, reason)
         connected.close()
+        if handshake is not None:
+            self._say(handshake.peer, reason)
+
+    def _fault(self, connected: socket.socket, problem: Exception) -> None:
+        """Nobody foresaw this. Strangers may be able to repeat it, so the whole of it is told once."""
+        if not self._has_told_fault:
+            self._has_told_fault = True
+            logger.error(
+                "a TLS handshake raised an exception listener=%s",
+                self._tls.options.listener,
+                exc_info=problem,
+            )
+        self._fail(connected, f"{type(problem).__name__} in the handshake")
 
     def _say(self, peer: tuple[str, int], reason: str) -> None:
         self._tls.handshakes_failed += 1
@@ -455,11 +484,16 @@ class Handshakes:
             reason,
         )
 
-    def _end(self, connected: socket.socket) -> _Handshake:
-        handshake = self._under_way.pop(connected)
-        handshake.timer.cancel()
-        self._loop.remove_reader(connected.fileno())
-        self._loop.remove_writer(connected.fileno())
+    def _end(self, connected: socket.socket) -> _Handshake | None:
+        """None if it has ended before."""
+        handshake = self._under_way.pop(connected, None)
+        if handshake is not None:
+            handshake.timer.cancel()
+        if (
+            descriptor := connected.fileno()
+        ) >= 0:  # OpenSSL's wrapping may have taken it, and failed
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
         return handshake
 
 

@@ -7,10 +7,12 @@ import logging
 import os
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
 from ottla.runtime.seams import AcceptedConnection, Connection, Listener, TlsRefused
-from ottla.runtime.sockets import RealNetwork
+from ottla.runtime.sockets import RealNetwork, SocketListener
 from ottla.runtime.tls import RealTls, try_handshake
 from ottla.runtime.tls_options import KeyStore, TlsOptions, TrustStore
 from ottla.security.names import name_of
@@ -372,6 +374,65 @@ def test_the_oldest_handshake_gives_way_when_there_are_too_many(made: Certified)
             each.close()
 
     meet(scenario)
+
+
+def under_way(meeting: Meeting) -> int:
+    assert isinstance(meeting.listener, SocketListener)
+    assert meeting.listener._handshakes is not None
+    return len(meeting.listener._handshakes)
+
+
+async def comes_in(meeting: Meeting, made: Certified) -> None:
+    client = await meeting.connect(RealTls(made.options("nodes")))
+    client.connection.send([HELLO])
+    await until(lambda: meeting.accepted and meeting.accepted[-1].frames == [b"hi"])
+    assert under_way(meeting) == 0
+
+
+def test_peers_that_begin_and_reset_do_not_shut_the_listener(
+    made: Certified, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The bytes are still there to be read, but OpenSSL's wrapping fails: the connection is gone."""
+    caplog.set_level(logging.INFO)
+
+    async def scenario(meeting: Meeting) -> None:
+        await meeting.listen(made.options("nodes"))
+        resetting = [await meeting.plain() for _ in range(9)]
+        await until(lambda: under_way(meeting) == 9)
+        for each in resetting:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            each.send(b"\x16\x03\x01\x02\x00")
+            each.close()
+        await until(lambda: under_way(meeting) == 0)
+        await comes_in(meeting, made)
+
+    meet(scenario)
+    assert caplog.text.count("TLS handshake failed peer=127.0.0.1:") == 9
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("step", ["accept", "handshake_is_over"])
+def test_an_exception_in_a_handshake_loses_one_connection_and_is_told_once(
+    made: Certified, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def fails(connected: socket.socket) -> None:
+        raise RuntimeError("nobody foresaw this")
+
+    async def scenario(meeting: Meeting) -> None:
+        tls = await meeting.listen(made.options("nodes"))
+        with monkeypatch.context() as patched:
+            patched.setattr(tls, step, fails)
+            together = (meeting.connect(RealTls(made.options("nodes"))) for _ in range(9))
+            for client in await asyncio.gather(*together, return_exceptions=True):
+                if isinstance(client, Ears):  # by TLS 1.3, its half is done before ours is
+                    await until(partial(len, client.lost))
+                else:
+                    assert isinstance(client, ConnectionError)
+        await comes_in(meeting, made)
+        assert tls.handshakes_failed == 9
+
+    meet(scenario)
+    assert caplog.text.count("Traceback") == 1
 
 
 # Cut streams. The client's half is in memory, so that its bytes can be sent as the test likes.
