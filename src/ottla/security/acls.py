@@ -28,6 +28,15 @@ class Acl(NamedTuple):
     operation: AclOperation
     permission: Permission
 
+    @property
+    def allows(self) -> bool:
+        """Whether somebody is allowed something by it. Of a word that this version does not know, nobody can say what was meant: such
+        an ACL allows nothing. It counts as one that the resource has, and it denies what its name says."""
+        return self.permission is Permission.ALLOW and self.pattern_type in (
+            PatternType.LITERAL,
+            PatternType.PREFIXED,
+        )
+
     def covers(self, name: str) -> bool:
         """Whether the pattern matches the resource of this name (of this ACL's type)."""
         if self.pattern_type is PatternType.PREFIXED:
@@ -99,9 +108,10 @@ def is_host(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def normal_host(host: str) -> str:
-    """One spelling for each address: Java writes IPv6 addresses without `::`, and an IPv4 address may come mapped to IPv6."""
+    """One spelling for each address: Java writes IPv6 addresses without `::`, and an IPv4 address may come mapped to IPv6. A
+    link-local address counts without the interface by which it came (`fe80::1%eth0`)."""
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return host
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:

@@ -190,7 +190,7 @@ class Authorizer:
                         continue
                     if acl.permission is Permission.DENY:
                         return AuthorizationResult(False, "MatchingAcl", acl)
-                    if allowed_by is None:
+                    if allowed_by is None and acl.allows:
                         allowed_by = acl
         if allowed_by is not None:
             return AuthorizationResult(True, "MatchingAcl", allowed_by)
@@ -215,8 +215,10 @@ class Authorizer:
                 if acl.operation not in (operation, AclOperation.ALL) or not acl.is_from(host):
                     continue
                 if acl.permission is Permission.DENY:
-                    denied.add((acl.pattern_type, acl.resource_name))
-                elif acl.permission is Permission.ALLOW:
+                    is_prefixed = acl.pattern_type is PatternType.PREFIXED
+                    pattern = PatternType.PREFIXED if is_prefixed else PatternType.LITERAL
+                    denied.add((pattern, acl.resource_name))
+                elif acl.allows:
                     granted.append(acl)
         if (PatternType.LITERAL, WILDCARD) in denied:
             return False

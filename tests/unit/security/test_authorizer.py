@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.security.acls import Acl, normal_host
@@ -113,6 +113,16 @@ def test_hosts_are_compared_as_addresses() -> None:
     assert normal_host("::ffff:10.0.0.7") == "10.0.0.7"
 
 
+def test_the_interface_of_a_link_local_address_does_not_count() -> None:
+    denied = Acl(TOPIC, PatternType.LITERAL, "orders", "User:alice", "fe80::1", AclOperation.READ, Permission.DENY)  # fmt: skip
+    scoped = denied._replace(host="fe80:0:0::1%eth1")
+    for each in (denied, scoped):
+        made = authorizer_of(allow(AclOperation.READ, "orders"), each)
+        for host in ("fe80::1", "fe80::1%eth0"):
+            assert not made.decide(ALICE, host, AclOperation.READ, TOPIC, "orders").allowed
+        assert made.decide(ALICE, "fe80::2%eth0", AclOperation.READ, TOPIC, "orders").allowed
+
+
 def test_a_right_that_is_taken_away_is_gone_at_once() -> None:
     entry = allow(AclOperation.READ, "orders")
     made = authorizer_of(entry)
@@ -136,13 +146,18 @@ TYPES = st.sampled_from([TOPIC, GROUP])
 ACLS = st.builds(
     Acl,
     TYPES,
-    st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
+    st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED, PatternType(77)]),
     NAMES,
     st.sampled_from(["User:alice", "User:bob", "User:*"]),
     st.sampled_from(["*", HOST, "10.0.0.8"]),
-    OPERATIONS,
-    st.sampled_from([Permission.ALLOW, Permission.DENY]),
+    OPERATIONS | st.just(AclOperation(99)),
+    st.sampled_from([Permission.ALLOW, Permission.DENY, Permission(9)]),
 )
+"""Some have words that only a newer version knows."""
+
+
+def is_known(acl: Acl) -> bool:
+    return PatternType.UNKNOWN is not acl.pattern_type and acl.permission is not Permission.UNKNOWN
 
 
 def by_loop(acls: list[Acl], operation: AclOperation, kind: ResourceType, name: str) -> str:
@@ -154,9 +169,26 @@ def by_loop(acls: list[Acl], operation: AclOperation, kind: ResourceType, name: 
     ]
     if any(each.permission is Permission.DENY for each in mine):
         return "denied"
-    if mine:
+    if any(map(is_known, mine)):
         return "allowed"
     return "denied" if found else "default"
+
+
+@given(st.lists(ACLS), OPERATIONS, TYPES, NAMES)
+@example([Acl(TOPIC, PatternType(77), "a", "User:alice", "*", AclOperation.ALL, Permission.ALLOW)], AclOperation.READ, TOPIC, "a")  # fmt: skip
+@example([Acl(TOPIC, PatternType.LITERAL, "a", "User:alice", "*", AclOperation.ALL, Permission(9))], AclOperation.READ, TOPIC, "a")  # fmt: skip
+@example([Acl(TOPIC, PatternType.LITERAL, "a", "User:alice", "*", AclOperation(99), Permission.ALLOW)], AclOperation.READ, TOPIC, "a")  # fmt: skip
+def test_acls_with_unknown_words_allow_nothing(
+    acls: list[Acl], operation: AclOperation, kind: ResourceType, name: str
+) -> None:
+    """Not even by being the reason why nobody else has an ACL."""
+    unknown = [each for each in acls if not is_known(each) or not each.operation]
+    made = Authorizer(allow_everyone_if_no_acl_found=True)
+    made.replace_all(unknown)
+    allowed = made.decide(ALICE, HOST, operation, kind, name)
+    assert allowed.rule == DEFAULT_ALLOW or not allowed.allowed
+    if any(each.resource_type is kind and each.covers(name) for each in unknown):
+        assert not allowed.allowed
 
 
 @given(st.lists(ACLS), st.lists(ACLS), OPERATIONS, TYPES, NAMES)
@@ -189,8 +221,16 @@ def by_type_as_kafka_says_it(
         and each.operation in (operation, AclOperation.ALL)
     ]
     literal, prefixed = PatternType.LITERAL, PatternType.PREFIXED
-    denied = {(a.pattern_type, a.resource_name) for a in mine if a.permission is Permission.DENY}
-    granted = {(a.pattern_type, a.resource_name) for a in mine if a.permission is Permission.ALLOW}
+    denied = {
+        (a.pattern_type or literal, a.resource_name)
+        for a in mine
+        if a.permission is Permission.DENY
+    }
+    granted = {
+        (a.pattern_type, a.resource_name)
+        for a in mine
+        if a.permission is Permission.ALLOW and is_known(a)
+    }
     if (literal, "*") in denied:
         return False
     if (literal, "*") in granted:
