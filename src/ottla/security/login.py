@@ -5,11 +5,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+NAME_BYTES_MAX: Final = 1000
+"""Of a user's name. Longer ones are refused before anything is done with them."""
 
 
 class LoginRefused(Exception):
     """Nobody is let in. The reason is for the operator's log: a stranger is told nothing of it."""
+
+
+def is_too_long(name: str) -> bool:
+    return len(name) > NAME_BYTES_MAX or len(name.encode(errors="replace")) > NAME_BYTES_MAX
 
 
 class Challenge(NamedTuple):

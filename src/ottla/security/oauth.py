@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
-from ottla.security.login import Accepted, Challenge, LoginRefused
+from ottla.security.login import Accepted, Challenge, LoginRefused, is_too_long
 from ottla.security.scram import unescaped
 
 MECHANISM: Final = "OAUTHBEARER"
@@ -204,6 +204,8 @@ def check_claims(claims: Mapping[str, Any], rules: OAuthRules, wall_ms: int) -> 
     user = claims.get(rules.user_claim)
     if not isinstance(user, str) or not user.strip() or "\0" in user:
         raise LoginRefused(f"the token names no user in its claim {rules.user_claim}")
+    if is_too_long(user):
+        raise LoginRefused("the user name is too long")
     return Bearer(user.strip(), math.floor(expires * 1000))
 
 

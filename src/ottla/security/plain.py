@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.security import scram
-from ottla.security.login import Accepted, LoginRefused, Work
+from ottla.security.login import Accepted, LoginRefused, Work, is_too_long
 from ottla.security.secrets import Secret
 
 Lookup = Callable[[str], tuple[scram.Mechanism, scram.Credential, bool]]
@@ -30,6 +30,8 @@ def parse(message: bytes) -> tuple[str, Secret]:
     authzid, user, password = parts
     if not user or not password:
         raise LoginRefused("the user or the password is empty")
+    if is_too_long(user):
+        raise LoginRefused("the user name is too long")
     if authzid not in ("", user):
         raise LoginRefused("the authorization id is another user")
     return user, Secret(password)

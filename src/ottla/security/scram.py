@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from ottla.security.login import Accepted, Challenge, LoginRefused
+from ottla.security.login import Accepted, Challenge, LoginRefused, is_too_long
 from ottla.security.secrets import Secret
 from ottla.security.tokens import TOKEN
 
@@ -156,6 +156,8 @@ class ClientFirst(NamedTuple):
         if len(parts) < 2 or parts[0][:2] != "n=" or parts[1][:2] != "r=":
             raise LoginRefused("the first message has no user or no nonce")
         name, nonce = unescaped(parts[0][2:]), parts[1][2:]
+        if is_too_long(name):
+            raise LoginRefused("the user name is too long")
         if not name or not _NONCE.fullmatch(nonce):
             raise LoginRefused("the user or the nonce is empty, or not printable")
         if "\0" in name:

@@ -6,6 +6,16 @@ terminal, and a newline would add a line that nobody wrote.
 
 from __future__ import annotations
 
+from typing import Final
+
+NAME_CHARACTERS: Final = 256
+"""As much of a name as a log line needs. A stranger's name may fill a whole frame, and each character may become ten."""
+
+
+def printable_name(text: str) -> str:
+    """As `printable`, and never long."""
+    return printable(text if len(text) <= NAME_CHARACTERS else f"{text[: NAME_CHARACTERS - 1]}…")
+
 
 def printable(text: str) -> str:
     r"""On one line, with `\n`, `\x1b` and `\u202e` in place of what a terminal obeys."""

@@ -198,6 +198,30 @@ def test_the_operator_reads_why_and_who(caplog: pytest.LogCaptureFixture) -> Non
     assert "\n" not in line and "pencil" not in line
 
 
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN", "\N{GRINNING FACE}\x01" * 1500])
+def test_a_stranger_cannot_make_a_line_of_the_log_long(
+    caplog: pytest.LogCaptureFixture, mechanism: str
+) -> None:
+    async def scenario() -> None:
+        async with world() as it:
+            channel = await it.channel()
+            shaken = await channel.request(
+                ApiKey.SASL_HANDSHAKE, {"mechanism": mechanism}, version=1
+            )
+            if shaken.error_code == ErrorCode.NONE:
+                name = 4000 * b"\x01"
+                scram, plain = b"n,,n=" + name + b",r=abc", b"\0" + name + b"\0pencil"
+                token = plain if mechanism == "PLAIN" else scram
+                fields = {"auth_bytes": token}
+                said = await channel.request(ApiKey.SASL_AUTHENTICATE, fields, version=1)
+                assert said.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    (line,) = [each.getMessage() for each in caplog.records if "login" in each.getMessage()]
+    assert len(line) < 3000
+
+
 def test_nothing_else_is_served_before_a_login() -> None:
     async def scenario() -> None:
         async with world() as it:

@@ -309,6 +309,11 @@ class TestClaims:
         bearer = check_claims(claims, RULES, NOW_S * 1000)
         assert bearer == ("alice", (NOW_S + 60) * 1000)
 
+    def test_of_a_user_with_a_name_without_end_are_refused(self) -> None:
+        assert check_claims(changed(sub=1000 * "a"), RULES, NOW_S * 1000).user == 1000 * "a"
+        with pytest.raises(LoginRefused, match="too long"):
+            check_claims(changed(sub=1001 * "a"), RULES, NOW_S * 1000)
+
     def test_of_another_name_give_the_user_if_the_settings_say_so(self) -> None:
         rules = RULES._replace(user_claim="client_id")
         assert check_claims(changed(client_id="app"), rules, NOW_S * 1000).user == "app"

@@ -74,6 +74,8 @@ def test_whoever_is_refused_has_cost_the_same_work(message: bytes) -> None:
         b"alice\0admin\0geheim",
         b"\0\xff\0pencil",
         b"\0alice\0\xff",
+        b"\0" + 1001 * b"u" + b"\0pencil",
+        b"\0" + 501 * "ü".encode() + b"\0pencil",
     ],
 )
 def test_any_other_shape_and_any_other_identity_are_refused(message: bytes) -> None:

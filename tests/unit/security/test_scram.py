@@ -146,6 +146,8 @@ def refused_first(message: bytes) -> str:
         b"n,,n=user,r=nonce,x=1,x=2",
         b"x,,n=user,r=nonce",
         b"N,,n=user,r=nonce",
+        b"n,,n=" + 1001 * b"u" + b",r=nonce",
+        b"n,,n=" + 501 * "ü".encode() + b",r=nonce",
     ],
 )
 def test_a_first_message_that_is_none_is_refused(message: bytes) -> None:

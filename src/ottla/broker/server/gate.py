@@ -36,7 +36,7 @@ from ottla.security.sasl import (
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.headers import read_request_header
-from ottla.wire.printable import printable
+from ottla.wire.printable import NAME_CHARACTERS, printable_name
 
 logger = logging.getLogger(__name__)
 
@@ -266,7 +266,7 @@ class Gate:
             connection.peer,
             connection.listener,
             login.mechanism,
-            printable(login.user),
+            printable_name(login.user),
         )
         return True
 
@@ -332,13 +332,14 @@ class Gate:
         claimed = self._sasl.claimed
         connection = self.connection
         if (audit := connection.server.audit) is not None:
-            via = Via(connection.listener, mechanism)
+            # The client chose it: the audit remembers what it was told lately.
+            via = Via(connection.listener, mechanism and mechanism[:NAME_CHARACTERS])
             audit.login_ended(kind, claimed, connection.peer_host, via, why)
         logger.info(
             "closing connection, login refused or over peer=%s listener=%s mechanism=%s user=%s reason=%s",
             self.connection.peer,
             self.connection.listener,
-            printable(mechanism or "-"),
-            "-" if claimed is None else printable(claimed),
+            printable_name(mechanism or "-"),
+            "-" if claimed is None else printable_name(claimed),
             why,
         )

@@ -22,7 +22,7 @@ from jwt.exceptions import PyJWTError
 from ottla.runtime.seams import Clock
 from ottla.security.login import LoginRefused
 from ottla.security.oauth import KEY_ID_CHARACTERS_MAX
-from ottla.wire.printable import printable
+from ottla.wire.printable import printable_name
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def keys_of(document: bytes) -> dict[str, IssuerKey]:
                 raise ValueError("its id is there twice")
         except ValueError as error:
             kid = each.get("kid") if isinstance(each, dict) else None
-            logger.warning("a key of the issuer is left out kid=%s reason=%s", printable(str(kid)), error)  # fmt: skip
+            logger.warning("a key of the issuer is left out kid=%s reason=%s", printable_name(str(kid)), error)  # fmt: skip
         else:
             found[key_id] = key
     if not found:
@@ -172,7 +172,7 @@ class IssuerKeys:
                 "keys of the issuer could not be read address=%s keys=%d error=%s",
                 self.address,
                 len(self._keys),
-                printable(str(error)),
+                printable_name(str(error)),
             )
             return False
         if keys.keys() != self._keys.keys():
