@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -59,6 +60,14 @@ class Certified:
             ),
             **changes,
         )
+
+
+def of_unknown_version(certificate: bytes) -> bytes:
+    """A certificate in PEM with a version that `cryptography` refuses, and not with a ValueError."""
+    der = ssl.PEM_cert_to_DER_cert(certificate.decode())
+    third = bytes.fromhex("a003020102")
+    assert der.count(third) == 1
+    return ssl.DER_cert_to_PEM_cert(der.replace(third, third[:-1] + b"\x09")).encode()
 
 
 @cache

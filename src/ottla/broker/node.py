@@ -637,7 +637,14 @@ class Broker:
                 self.fetches.rights_changed()
 
     def _settings_changed(self, image: MetadataImage) -> None:
-        """Put into effect what is set in the metadata; the defaults of topics are looked up when needed."""
+        """A setting that cannot be put into effect ends neither the start nor what else an image changes."""
+        try:
+            self._put_settings_into_effect(image)
+        except Exception:
+            logger.exception("settings of the metadata are not in effect")
+
+    def _put_settings_into_effect(self, image: MetadataImage) -> None:
+        """What is set in the metadata; the defaults of topics are looked up when needed."""
         own = image.config(BROKER_RESOURCE, str(self.settings.node_id))
         value = partial(current, self.settings, own, image.config(BROKER_RESOURCE, ""))
         self.logs.producer_id_expiration_ms = value("producer.id.expiration.ms")

@@ -29,7 +29,7 @@ from ottla.runtime.socket_connection import (
     address_of,
 )
 from ottla.runtime.tls_options import TlsOptions
-from ottla.runtime.tls_stores import LoadedStores, load_stores, readable_path
+from ottla.runtime.tls_stores import LoadedStores, load_stores, readable_path, refusing
 
 logger = logging.getLogger(__name__)
 
@@ -506,8 +506,9 @@ class RealTls:
         self.handshakes_failed = 0
         self.connections: dict[TlsConnection, None] = {}
         self._stores = load_stores(options)
-        self._server = self._server_context(options, self._stores)
-        self._client = self._client_context(options, self._stores)
+        with refusing(f"stores of listener {options.listener}"):
+            self._server = self._server_context(options, self._stores)
+            self._client = self._client_context(options, self._stores)
 
     @property
     def certificate(self) -> bytes | None:
@@ -579,9 +580,10 @@ class RealTls:
         try:
             stores = load_stores(wanted)
             stores.check_successor_of(self._stores, wanted)
-            server = self._server_context(wanted, stores)
-            client = self._client_context(wanted, stores)
-            self._check_among_nodes(wanted, server, client)
+            with refusing(f"stores of listener {wanted.listener}"):
+                server = self._server_context(wanted, stores)
+                client = self._client_context(wanted, stores)
+                self._check_among_nodes(wanted, server, client)
         except Exception:
             self._stores.seen_now()  # once said, not again every second
             raise

@@ -103,14 +103,28 @@ def load_stores(options: TlsOptions) -> LoadedStores:
     if options.key_store is not None:
         store = options.key_store
         where = f"key store {store.location or '(text)'} of listener {options.listener}"
-        pem, password = _key_store(store, where, files)
-        certificate, names = _check_key_store(pem, password, where)
+        with refusing(where):
+            pem, password = _key_store(store, where, files)
+            certificate, names = _check_key_store(pem, password, where)
     anchors: tuple[bytes, ...] = ()
     if options.trust_store is not None:
         trust = options.trust_store
         where = f"trust store {trust.location or '(text)'} of listener {options.listener}"
-        anchors = _trust_store(trust, where, files)
+        with refusing(where):
+            anchors = _trust_store(trust, where, files)
     return LoadedStores(pem, password, certificate, names, anchors, files)
+
+
+@contextmanager
+def refusing(where: str) -> Iterator[None]:
+    """Whatever is wrong with a store refuses the store. `cryptography` and OpenSSL have many kinds of exceptions for what strange
+    certificates contain, and none of them may end more than this."""
+    try:
+        yield
+    except TlsRefused:
+        raise
+    except Exception as error:
+        raise TlsRefused(f"{where}: cannot be used: {_one_line(error)}") from error
 
 
 @contextmanager

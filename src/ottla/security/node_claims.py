@@ -34,7 +34,9 @@ def certified_nodes(certificate: bytes) -> frozenset[int] | None:
     named = [uri.removeprefix(NODE_URI) for uri in uris if uri.startswith(NODE_URI)]
     if not named:
         return None
-    return frozenset(int(text) for text in named if text.isascii() and text.isdecimal())
+    return frozenset(
+        int(text) for text in named if text.isascii() and text.isdecimal() and len(text) <= 10
+    )
 
 
 # Where each request says who sends it

@@ -6,20 +6,24 @@ import asyncio
 import datetime
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from ottla.broker.cluster.dialer import NodeDialer
 from ottla.broker.cluster.node_security import NodeSecurity
+from ottla.broker.node import Broker
 from ottla.config import ConfigError, Settings
 from ottla.local.certificates import issue_node, new_authority
+from ottla.metadata.records import BROKER_RESOURCE
 from ottla.runtime.real import real_runtime
 from ottla.runtime.seams import Identity
 from ottla.security.principals import ANONYMOUS, user
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, KafkaError
-from support.certificates import certified
+from support.certificates import certified, of_unknown_version
 
 
 def stored(path: Path, *hosts: str) -> str:
@@ -146,6 +150,71 @@ def test_the_metadata_may_give_a_listener_another_store(
     # Taken back: the file's setting counts again.
     security.settings_changed({})
     assert internal.certificate == before[0]
+
+
+def test_an_odd_certificate_leaves_all_as_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    security = loaded(settings(tmp_path))
+    internal, clients = security.tls("INTERNAL"), security.tls("CLIENTS")
+    assert internal is not None and clients is not None
+    before = clients.certificate
+    odd = tmp_path / "odd.pem"
+    odd.write_bytes(of_unknown_version(certified().authority("nodes").cert_pem.bytes()))
+    security.settings_changed(
+        {
+            "listener.name.internal.ssl.truststore.location": str(odd),
+            "listener.name.clients.ssl.keystore.location": stored(tmp_path / "new.pem"),
+        }
+    )
+    assert "are not taken listener=INTERNAL reason=trust store" in caplog.text
+    assert clients.certificate != before, "the other listener has its own"
+
+
+def test_files_are_watched_for_ever_whatever_an_attempt_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ottla.broker.cluster.node_security.WATCH_S", 0.001)
+    security = loaded(settings(tmp_path))
+    looks: dict[str, int] = dict.fromkeys(("CLIENTS", "INTERNAL", "CONTROLLER"), 0)
+
+    async def main() -> None:
+        every = asyncio.Event()
+
+        def look(name: str) -> bool:
+            looks[name] += 1
+            if min(looks.values()) >= 3:
+                every.set()
+            raise RuntimeError("nobody foresaw this")
+
+        for name in looks:
+            monkeypatch.setattr(security.tls(name), "refresh", lambda options, n=name: look(n))
+        security.watch()
+        try:
+            await asyncio.wait_for(every.wait(), 20)
+        finally:
+            security.stop()
+
+    asyncio.run(main())
+    assert "are not taken listener=INTERNAL reason=nobody foresaw this" in caplog.text
+
+
+def test_a_setting_that_cannot_be_is_told_and_everybody_else_hears_of_the_image(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker, image, delta = Mock(spec=Broker), Mock(), Mock()
+    for part in ("cluster", "quotas", "replicas", "runtime", "groups", "transactions", "fetches"):
+        setattr(broker, part, Mock())
+    broker._limits = Mock()
+    broker.is_serving = True
+    broker._settings_changed = partial(Broker._settings_changed, broker)
+    broker._put_settings_into_effect.side_effect = RuntimeError("nobody foresaw this")
+    delta.changed_configs = {(BROKER_RESOURCE, "1")}
+    Broker._image_changed(broker, image, delta)
+    assert "settings of the metadata are not in effect" in caplog.text
+    assert broker.groups.topics_changed.called
+    assert broker.transactions.brokers_changed.called
+    assert broker.fetches.rights_changed.called
 
 
 class Fake:

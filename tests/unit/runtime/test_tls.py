@@ -27,7 +27,7 @@ from ottla.runtime.tls import RealTls, try_handshake
 from ottla.runtime.tls_options import KeyStore, TlsOptions, TrustStore
 from ottla.security.names import name_of
 from ottla.security.secrets import Secret
-from support.certificates import Certified, certified
+from support.certificates import Certified, certified, of_unknown_version
 
 HELLO = b"\0\0\0\2hi"
 
@@ -704,6 +704,28 @@ def test_a_change_that_would_break_something_is_refused_and_all_stays(
         tls.refresh()
     assert tls.certificate == before
     assert not tls.refresh(), "said once"
+
+
+@pytest.mark.parametrize("odd", ["version", "path", "parser"])
+def test_a_store_that_raises_whatever_it_likes_is_refused(
+    made: Certified, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str
+) -> None:
+    options = from_files(made, tmp_path)
+    tls = RealTls(options)
+    if odd == "path":
+        options = made.options("nodes", trust_store=TrustStore("PEM", str(tmp_path / "a\0b")))
+    elif odd == "version":
+        trusted = of_unknown_version(made.authority("nodes").cert_pem.bytes())
+        options = made.options("nodes", trust_store=TrustStore("PEM", write(tmp_path / "o", trusted)))  # fmt: skip
+    else:
+
+        def fails(certificate: object) -> None:
+            raise NotImplementedError("an address of 5 bytes")
+
+        monkeypatch.setattr("ottla.runtime.tls_stores._names", fails)
+    for attempt in (partial(RealTls, options), partial(tls.refresh, options)):
+        with pytest.raises(TlsRefused, match=r"store .* of listener TEST: cannot be used"):
+            attempt()
 
 
 def test_another_name_is_taken_where_that_is_allowed(made: Certified, tmp_path: Path) -> None:

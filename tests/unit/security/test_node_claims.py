@@ -66,6 +66,7 @@ def test_our_own_certificates_name_one_node() -> None:
         ((uri("urn:ottla:node:3"), uri("urn:ottla:node:4")), {3, 4}),
         ((uri("urn:ottla:node:"),), set()),
         ((uri("urn:ottla:node:-1"),), set()),
+        ((uri("urn:ottla:node:" + 5000 * "1"),), set()),
         ((uri("urn:ottla:node:3 "),), set()),
         ((uri("urn:ottla:node:x"), uri("urn:ottla:node:2")), {2}),
     ],

@@ -158,12 +158,14 @@ class NodeSecurity:
     # Changes
 
     def watch(self) -> None:
-        for name, tls in self._tls.items():
-            self._refresh(name, tls)
-        self._watch = asyncio.get_running_loop().call_later(WATCH_S, self.watch)
+        try:
+            for name, tls in self._tls.items():
+                self._refresh(name, tls)
+        finally:
+            self._watch = asyncio.get_running_loop().call_later(WATCH_S, self.watch)
 
     def settings_changed(self, configs: Mapping[str, str]) -> None:
-        """What the metadata says for this node."""
+        """What the metadata says for this node. What cannot be is told, and leaves everything as it was."""
         before = self._changed
         # What is set for all nodes may be about listeners that only others have.
         own = tuple(f"{PREFIX}{listener.lower()}." for listener in self._tls)
@@ -188,6 +190,12 @@ class NodeSecurity:
                 logger.info("certificates of a listener changed listener=%s", name)
         except TlsRefused as error:
             logger.error(
+                "certificates of a listener are not taken listener=%s reason=%s", name, error
+            )
+        except (
+            Exception
+        ) as error:  # the other listeners, and what else an image changes, must go on
+            logger.exception(
                 "certificates of a listener are not taken listener=%s reason=%s", name, error
             )
 
