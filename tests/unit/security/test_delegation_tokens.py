@@ -123,6 +123,35 @@ def test_everybody_else_gets_a_challenge_and_no_more(mechanism: scram.Mechanism)
             log_in(users, mechanism, name, secret, by_token=by_token)
 
 
+@EACH
+def test_a_token_that_does_not_exist_looks_like_one_that_does(mechanism: scram.Mechanism) -> None:
+    """Users have 8192 iterations and short salts here: no token has."""
+    stored = {
+        ("alice", each.number): scram_record(
+            each.name, "alice", Secret("pencil"), b"01234567", 8192
+        )
+        for each in scram.MECHANISMS.values()
+    }
+    users = KnownUsers(
+        lambda: stored, scram.Decoys(Secret("decoy"), bytes), bytes, lambda: {"id": token()}, KEYS
+    )
+    begin = users.rules([mechanism.name], {}, {}).mechanisms[mechanism.name]
+
+    def told(name: str, *, by_token: bool) -> scram.ServerFirst:
+        client = scram.ScramClient(mechanism, name, Secret("x"), "nonce", by_token=by_token)
+        challenge = begin().evaluate(client.first())
+        assert isinstance(challenge, Challenge)
+        return scram.ServerFirst.parse(challenge.message)
+
+    real = told("id", by_token=True)
+    for name in ("none", "alice"):
+        found = told(name, by_token=True)
+        assert (found.iterations, len(found.salt)) == (real.iterations, len(real.salt))
+        assert found == told(name, by_token=True), "the same each time"
+        assert found.salt != told(name, by_token=False).salt
+    assert told("none", by_token=False).iterations == 8192
+
+
 @pytest.mark.parametrize(
     ("principal", "protocol", "may"),
     [

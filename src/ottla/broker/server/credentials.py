@@ -76,10 +76,12 @@ class KnownUsers:
         mechanism = scram.MECHANISMS[name]
 
         def lookup(user: str, by_token: bool) -> KnownUser:
-            credential, exists = self._credential(mechanism, user)
             if not by_token:
-                return KnownUser(credential, exists, user)
-            return self._by_token(mechanism, user) or KnownUser(credential, False, user)
+                return KnownUser(*self._credential(mechanism, user), user)
+            # Tokens have a shape of their own, whatever the users' is. The NUL, which no name has, keeps the salt apart from that
+            # of a user of this name: two that are alike would say that there is no such token.
+            decoy = self._decoys.credential(mechanism, f"token\0{user}", CredentialShape())
+            return self._by_token(mechanism, user) or KnownUser(decoy, False, user)
 
         def begin() -> Conversation:
             nonce = self._random_bytes(scram.NONCE_BYTES).hex()
