@@ -221,10 +221,15 @@ class LocalCluster:
         }
         if self.secure:
             content |= {"secure": True, "hosts": self.hosts}
-        temporary = self.directory / "cluster.json.new"
+        file = self.directory / "cluster.json"
+        temporary = file.with_name("cluster.json.new")
+        text = json.dumps(content, indent=1) + "\n"
         try:
-            temporary.write_text(json.dumps(content, indent=1) + "\n")
-            temporary.replace(self.directory / "cluster.json")
+            if self.secure:
+                write_private(file, text)
+            else:
+                temporary.write_text(text)
+                temporary.replace(file)
         except OSError as error:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)

@@ -173,7 +173,7 @@ class NodeLog(logging.Handler):
 
 def open_log(path: str) -> int:
     """A file that only this process writes. BlockingIOError if another one does."""
-    opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -37,7 +37,7 @@ from ottla.local.client_files import (
     user_directory,
     write_client_files,
 )
-from ottla.local.private_files import private_directory, write_private
+from ottla.local.private_files import FILE_MODE, private_directory, write_private
 
 if TYPE_CHECKING:
     from ottla.local.cluster import LocalCluster
@@ -75,9 +75,13 @@ def trust_file(cluster: LocalCluster, node: int, of: str = NODES) -> Path:
 def make_secure(cluster: LocalCluster) -> None:
     """Everything but the nodes' settings, which `LocalCluster` writes."""
     private_directory(cluster.directory)
+    for id in cluster.nodes:
+        private_directory(cluster.node_directory(id))
+    if (lock := cluster.directory / ".lock").exists():
+        lock.chmod(FILE_MODE)
     for each in authorities(cluster.directory):
         each.make(cluster.cluster_id, now())
-    write_private(_decoy_file(cluster), secrets.token_urlsafe(32))
+    write_private(_decoy_file(cluster), new_decoy_secret())
     renew_nodes(cluster)
     password = new_password()
     write_login(cluster, ADMIN, password)
@@ -162,7 +166,17 @@ def node_settings(cluster: LocalCluster, node: int) -> Mapping[str, str]:
 def decoy_secret(cluster: LocalCluster) -> str:
     """All nodes have the same, so that they give the same answers about users who do not exist."""
     file = _decoy_file(cluster)
-    return file.read_text() if file.exists() else "made with the cluster"
+    if file.exists():
+        return file.read_text()
+    made = new_decoy_secret()
+    if (cluster.directory / "cluster.json").exists():  # else the settings are only checked
+        private_directory(file.parent)
+        write_private(file, made)
+    return made
+
+
+def new_decoy_secret() -> str:
+    return secrets.token_urlsafe(32)
 
 
 def _decoy_file(cluster: LocalCluster) -> Path:
