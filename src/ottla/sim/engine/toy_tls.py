@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -101,7 +102,7 @@ class ToyTls:
         return True
 
 
-class _Handshake:
+class _Handshake(ABC):
     """One end, until it is over. It uses the socket meanwhile."""
 
     def __init__(self, tls: ToyTls, tcp: TcpSocket) -> None:
@@ -141,11 +142,11 @@ class _Handshake:
         if not self._tcp.gone:
             self._tcp.write(len(data).to_bytes(4) + data)
 
-    def _received(self, message: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _received(self, message: str) -> None: ...
 
-    def _failed(self, why: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _failed(self, why: str) -> None: ...
 
 
 class ServerHandshake(_Handshake):
