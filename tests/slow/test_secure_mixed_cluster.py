@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -87,8 +88,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]
                 kafka.kill()
 
 
-def settings(cluster: SecureCluster, user: str) -> dict[str, str]:
-    found: dict[str, str] = json.loads(cluster.file("confluent-kafka.json", user).read_text())
+def settings(cluster: SecureCluster, user: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.file("confluent-kafka.json", user).read_text())
     return found
 
 
