@@ -39,7 +39,7 @@ from ottla.sim.oracle.access_checker import (
     PREFIXED,
     REVOKED_S,
     AccessChecker,
-    Asked,
+    AccessQuestion,
     Need,
     Question,
 )
@@ -631,7 +631,7 @@ class Visitor:
 
     def _asked(
         self, session: VisitorSession, what: str, needs: tuple[Need, ...], sent_at: float, by_controller: bool = False
-    ) -> Asked:  # fmt: skip
+    ) -> AccessQuestion:  # fmt: skip
         """After an answer. The session must have been good when it was asked."""
         now = self._now()
         if session.ends_at is not None and sent_at > session.ends_at + REVOKED_S:
@@ -646,11 +646,11 @@ class Visitor:
                     session.node,
                     f"{self.name} did {what} after its credential was taken away",
                 )
-        return Asked(
+        return AccessQuestion(
             self.name, self._host.address, session.node, what, needs, sent_at, now, by_controller
         )
 
-    def _judge(self, asked: Asked, found: Sequence[int]) -> None:
+    def _judge(self, asked: AccessQuestion, found: Sequence[int]) -> None:
         if DENIALS & set(found):
             self._checker.denied(asked)
             mark("visitor refused")

@@ -75,6 +75,7 @@ class ToyTls:
 
     def __init__(self, options: TlsOptions, clock: Clock) -> None:
         self.clock = clock
+        self.handshakes_failed = 0
         self._take(options)
 
     def _take(self, options: TlsOptions) -> None:
@@ -112,7 +113,7 @@ class _Handshake(ABC):
         tcp.user = self
 
     def writable(self) -> None:
-        """The messages are short: there is always room."""
+        return  # the messages are short: there is always room
 
     def readable(self) -> None:
         if self._tcp.user is not self:
@@ -189,6 +190,7 @@ class ServerHandshake(_Handshake):
         self._timer.cancel()
         if self._tcp.user is self:
             self._tcp.user = None
+            self._tls.handshakes_failed += 1
             logger.info("closing connection, TLS handshake failed reason=%s", why)
             self._tcp.close()
 
