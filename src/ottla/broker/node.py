@@ -172,8 +172,8 @@ class Node:
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
             )
         self._tell(NodeStarted)
-        assert self.quorum is not None
         for journal in self._journals:
+            assert self.quorum is not None, "only designs without event log and audit have no quorum"
             journal.start(self.quorum, self._to_controller)
 
     def _connection_limits(self, is_broker: bool) -> ConnectionLimits:

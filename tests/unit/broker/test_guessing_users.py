@@ -167,8 +167,6 @@ def test_a_guess_takes_the_same_time_for_everybody() -> None:
             {ApiKey.API_VERSIONS: lambda request: request.respond({"error_code": 0})},
             frame_bytes_max=1 << 20,
             idle_max_s=600,
-            connections_max=10_000,
-            connections_per_ip_max=10_000,
         )
         server.gated = GatedListener(Logins(RealClock()), rules, limits)
         address = await server.listen(network, "127.0.0.1", 0)

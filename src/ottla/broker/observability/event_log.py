@@ -95,7 +95,7 @@ class _Waiting:
         return len(self.key) + len(self.value) + 32
 
 
-class Journal(NamedTuple):
+class EventJournal(NamedTuple):
     """A topic that nodes write, and what they write there."""
 
     topic: str
@@ -106,8 +106,8 @@ class Journal(NamedTuple):
     unclean_election: bool
 
 
-def event_journal(settings: Settings) -> Journal:
-    return Journal(
+def event_journal(settings: Settings) -> EventJournal:
+    return EventJournal(
         EVENT_LOG_TOPIC,
         TELLERS,
         settings.ottla_event_log_queue_max,
@@ -118,8 +118,8 @@ def event_journal(settings: Settings) -> Journal:
     )
 
 
-def audit_journal(settings: Settings) -> Journal:
-    return Journal(
+def audit_journal(settings: Settings) -> EventJournal:
+    return EventJournal(
         AUDIT_TOPIC,
         AUDIT_TELLERS,
         settings.ottla_audit_queue_max,
@@ -131,7 +131,7 @@ def audit_journal(settings: Settings) -> Journal:
 
 class EventLogWriter:
     def __init__(
-        self, settings: Settings, runtime: Runtime, journal: Journal | None = None
+        self, settings: Settings, runtime: Runtime, journal: EventJournal | None = None
     ) -> None:
         """It hears events from now on, and writes them after `start`. `journal`: what, if not the event log."""
         self.journal = journal or event_journal(settings)
@@ -411,7 +411,7 @@ class EventLogWriter:
         return now - self._brokers_since >= settle_s + turn * TURN_S
 
 
-def topic_settings(journal: Journal) -> dict[str, str]:
+def topic_settings(journal: EventJournal) -> dict[str, str]:
     retention_bytes = journal.retention_bytes
     segment_bytes = SEGMENT_BYTES_MAX if retention_bytes < 0 else retention_bytes // SEGMENTS
     return {

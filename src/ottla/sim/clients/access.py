@@ -39,7 +39,7 @@ from ottla.sim.oracle.access_checker import (
     PREFIXED,
     REVOKED_S,
     AccessChecker,
-    Asked,
+    AccessQuestion,
     Need,
     Question,
 )
@@ -498,7 +498,7 @@ ATTEMPTS = [attempt for topic in TOPICS for attempt in _attempts(topic)]
 
 
 @dataclass
-class Session:
+class VisitorSession:
     """An open connection of a visitor."""
 
     channel: Channel
@@ -527,7 +527,7 @@ class Visitor:
     ) -> None:
         self.is_stopping = False
         self.name = name
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, VisitorSession] = {}
         self.others: list[Visitor] = []
         self._plan = plan
         self._host = host
@@ -571,7 +571,7 @@ class Visitor:
 
     # Logins
 
-    async def _session(self, node: int) -> Session:
+    async def _session(self, node: int) -> VisitorSession:
         session = self.sessions.get(node)
         if session is not None and not session.channel.closed:
             if self._random.random() > 0.05:
@@ -593,7 +593,7 @@ class Visitor:
             if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
                 self._refused(user, node, sent_at)
             raise ConnectionError("not logged in") from error
-        session = self.sessions[node] = Session(
+        session = self.sessions[node] = VisitorSession(
             channel,
             node,
             user,
@@ -630,8 +630,8 @@ class Visitor:
     # Requests
 
     def _asked(
-        self, session: Session, what: str, needs: tuple[Need, ...], sent_at: float, by_controller: bool = False
-    ) -> Asked:  # fmt: skip
+        self, session: VisitorSession, what: str, needs: tuple[Need, ...], sent_at: float, by_controller: bool = False
+    ) -> AccessQuestion:  # fmt: skip
         """After an answer. The session must have been good when it was asked."""
         now = self._now()
         if session.ends_at is not None and sent_at > session.ends_at + REVOKED_S:
@@ -646,11 +646,11 @@ class Visitor:
                     session.node,
                     f"{self.name} did {what} after its credential was taken away",
                 )
-        return Asked(
+        return AccessQuestion(
             self.name, self._host.address, session.node, what, needs, sent_at, now, by_controller
         )
 
-    def _judge(self, asked: Asked, found: Sequence[int]) -> None:
+    def _judge(self, asked: AccessQuestion, found: Sequence[int]) -> None:
         if DENIALS & set(found):
             self._checker.denied(asked)
             mark("visitor refused")
@@ -658,7 +658,7 @@ class Visitor:
             self._checker.granted(asked)
             mark("visitor allowed")
 
-    async def _try(self, session: Session, attempt: Attempt) -> None:
+    async def _try(self, session: VisitorSession, attempt: Attempt) -> None:
         sent_at = self._now()
         answer = await session.channel.request(
             attempt.key, attempt.fields, version=attempt.version, timeout_s=REQUEST_S_MAX
@@ -668,7 +668,7 @@ class Visitor:
         )
         self._judge(asked, list(codes(answer)))
 
-    async def _list_topics(self, session: Session) -> None:
+    async def _list_topics(self, session: VisitorSession) -> None:
         """It sees no other names than of topics that it may describe."""
         sent_at = self._now()
         answer = await session.channel.request(
@@ -679,7 +679,7 @@ class Visitor:
             self._checker.granted(self._asked(session, "METADATA of all topics", (need,), sent_at))
 
     async def _produce(
-        self, session: Session, topic: str, transactional_id: str | None = None
+        self, session: VisitorSession, topic: str, transactional_id: str | None = None
     ) -> None:
         sent_at = self._now()
         version, body, read = produce_call(topic, self._host, self.name, transactional_id)
@@ -691,7 +691,7 @@ class Visitor:
             needs = (_on(OP.WRITE, R.TRANSACTIONAL_ID, transactional_id), *needs)
         self._judge(self._asked(session, "PRODUCE", needs, sent_at), [result.error])
 
-    async def _fetch(self, session: Session, topic: str) -> None:
+    async def _fetch(self, session: VisitorSession, topic: str) -> None:
         """It waits for records at the end, with a session of its own."""
         sent_at = self._now()
         offset = self._position.get(topic, 0)
@@ -718,7 +718,7 @@ class Visitor:
                 ]
             self._checker.read(asked, written)
 
-    async def _use_fetch_session_of_another(self, session: Session) -> None:
+    async def _use_fetch_session_of_another(self, session: VisitorSession) -> None:
         other = self._random.choice(self.others).sessions.get(session.node)
         if other is None or not other.fetch_session:
             return

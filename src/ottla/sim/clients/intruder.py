@@ -56,8 +56,6 @@ CERTIFICATES: Mapping[str, ToyCertificate | None] = {
     "a certificate of another authority": ToyCertificate("n1", "n1", "another", FOREVER_MS),
     "the certificate of a guest": GUEST,
 }
-NOT_ASKED = frozenset((ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-"""Answers of nodes that would have to ask another one."""
 
 
 class _OtherNonce(ScramConversation):
@@ -221,10 +219,10 @@ class Intruder:
     # Nodes
 
     def _is_refused(self, found: Sequence[int], node: int, what: str) -> None:
-        """A7."""
+        """A7. Rights are looked at first: no other answer comes before a denial."""
         if DENIALS & set(found):
             mark("forged node refused")
-        elif not NOT_ASKED & set(found):
+        else:
             self._checker.report("A7", node, f"an intruder did {what}, as if it were a node")
 
     async def _worker(self, node: int) -> Channel:

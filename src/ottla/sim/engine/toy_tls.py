@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,6 +75,7 @@ class ToyTls:
 
     def __init__(self, options: TlsOptions, clock: Clock) -> None:
         self.clock = clock
+        self.handshakes_failed = 0
         self._take(options)
 
     def _take(self, options: TlsOptions) -> None:
@@ -101,7 +103,7 @@ class ToyTls:
         return True
 
 
-class _Handshake:
+class _Handshake(ABC):
     """One end, until it is over. It uses the socket meanwhile."""
 
     def __init__(self, tls: ToyTls, tcp: TcpSocket) -> None:
@@ -111,7 +113,7 @@ class _Handshake:
         tcp.user = self
 
     def writable(self) -> None:
-        """The messages are short: there is always room."""
+        return  # the messages are short: there is always room
 
     def readable(self) -> None:
         if self._tcp.user is not self:
@@ -141,11 +143,11 @@ class _Handshake:
         if not self._tcp.gone:
             self._tcp.write(len(data).to_bytes(4) + data)
 
-    def _received(self, message: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _received(self, message: str) -> None: ...
 
-    def _failed(self, why: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _failed(self, why: str) -> None: ...
 
 
 class ServerHandshake(_Handshake):
@@ -188,6 +190,7 @@ class ServerHandshake(_Handshake):
         self._timer.cancel()
         if self._tcp.user is self:
             self._tcp.user = None
+            self._tls.handshakes_failed += 1
             logger.info("closing connection, TLS handshake failed reason=%s", why)
             self._tcp.close()
 

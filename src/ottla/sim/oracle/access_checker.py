@@ -52,7 +52,7 @@ class AccessState(NamedTuple):
     credentials: Credentials
 
 
-class Asked(NamedTuple):
+class AccessQuestion(NamedTuple):
     """A request of a client, and its answer."""
 
     who: str
@@ -156,7 +156,7 @@ class AccessChecker:
 
     # What clients were answered
 
-    def granted(self, asked: Asked) -> None:
+    def granted(self, asked: AccessQuestion) -> None:
         """A2: it was allowed at some moment since it was asked."""
         node = None if asked.by_controller else asked.node
         for need in asked.needs:
@@ -168,7 +168,7 @@ class AccessChecker:
                     "A2", asked.node, f"{asked.who} did {asked.what} without {_text(need[0])}"
                 )
 
-    def denied(self, asked: Asked) -> None:
+    def denied(self, asked: AccessQuestion) -> None:
         """A8: nobody is refused what is allowed all the time."""
         node = None if asked.by_controller else asked.node
         if all(
@@ -178,7 +178,7 @@ class AccessChecker:
         ):
             self.report("A8", asked.node, f"{asked.who} was refused {asked.what}, which is allowed")
 
-    def read(self, asked: Asked, written_at: Sequence[float]) -> None:
+    def read(self, asked: AccessQuestion, written_at: Sequence[float]) -> None:
         """A6: nobody reads a record that was written a second after the right was taken away. The fetch may have waited since before."""
         for at in written_at:
             if not any(
@@ -191,7 +191,7 @@ class AccessChecker:
                 )
                 return
 
-    def _meets(self, state: AccessState, asked: Asked, need: Need) -> bool:
+    def _meets(self, state: AccessState, asked: AccessQuestion, need: Need) -> bool:
         records = state.acls.values()
         return any(allows(records, asked.who, asked.host, question) for question in need)
 
