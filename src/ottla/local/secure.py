@@ -157,6 +157,9 @@ def node_settings(cluster: LocalCluster, node: int) -> Mapping[str, str]:
         "authorizer.class.name": AUTHORIZER,
         "super.users": ";".join(super_users),
         "ottla.decoy.secret": decoy_secret(cluster),
+        "max.connections": "10000",
+        "max.connections.per.ip": "1000",
+        "max.connection.creation.rate": "500",
         # On one machine nodes talk over Unix sockets, where only processes of our own user are let in. Whoever is that
         # user can read the nodes' keys as well.
         "ottla.local.sockets.enable": "true",

@@ -9,6 +9,10 @@ from ottla.security.operations import CLUSTER_NAME, SUPPORTED, AclOperation, Res
 from ottla.security.principals import Principal
 
 REMEMBERED_MAX: Final = 4096
+DENIED_MAX: Final = 256
+"""So many of them are denials. Who has no right at all fills the memory of a connection with nothing else."""
+NAME_MAX: Final = 249
+"""A longer name is no topic's, and hardly anything else's. It is decided each time."""
 
 
 class Rights:
@@ -18,6 +22,7 @@ class Rights:
     __slots__ = (
         "_allowed",
         "_authorizer",
+        "_denied",
         "_generation",
         "_of_some",
         "_remembered",
@@ -43,6 +48,7 @@ class Rights:
         self._remembered: dict[Question, AuthorizationResult] = {}
         self._allowed: set[Question] = set()
         """Those of them that are allowed, unless the audit wants to hear of that: hot paths find out with one look."""
+        self._denied = 0
         self._of_some: dict[tuple[AclOperation, ResourceType], bool] = {}
 
     def may(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
@@ -94,9 +100,15 @@ class Rights:
             self._forget()
         verdict = self._remembered.get(question)
         if verdict is None:
+            verdict = self._authorizer.decide(self.principal, self.host, *question)
+            if len(question[2]) > NAME_MAX:
+                return verdict
+            if not verdict.allowed:
+                if self._denied >= DENIED_MAX:
+                    return verdict
+                self._denied += 1
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._forget()
-            verdict = self._authorizer.decide(self.principal, self.host, *question)
             self._remembered[question] = verdict
             if verdict.allowed and not self._tells_allowed:
                 self._allowed.add(question)
@@ -105,6 +117,7 @@ class Rights:
     def _forget(self) -> None:
         self._remembered.clear()
         self._allowed.clear()
+        self._denied = 0
         self._of_some.clear()
         self._generation = self._authorizer.generation
         audit = self._authorizer.audit

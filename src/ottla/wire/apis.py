@@ -139,11 +139,17 @@ class Api:
     @property
     def request_bytes_max(self) -> int:
         """The size limit of a request. Only records are long. A list of small elements takes half a second per
-        megabyte to read and answer, during which all other requests wait. Two megabytes name 50,000 topics, eight
-        are a fetch of 200,000 partitions."""
+        megabyte to read and answer, during which all other requests wait. Two megabytes name 50,000 topics with
+        names of usual length, eight are a fetch of 200,000 partitions."""
         if self.key is ApiKey.PRODUCE:
             return 2**31 - 1
         return (8 if self.key in _FROM_BROKERS else 2) * 1024 * 1024
+
+    @property
+    def request_elements_max(self) -> int:
+        """How many elements one list in a request may have. Two megabytes of very short names would be 300,000, and each
+        of them is looked up, decided and answered while all other requests wait."""
+        return self.request_bytes_max if self.key in _FROM_BROKERS else 50_000
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version

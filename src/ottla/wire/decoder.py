@@ -35,7 +35,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO_ID: Final = bytes(16)
 
 
-def struct_decoder(struct: Struct) -> Decode:
+UNLIMITED: Final = 2**31 - 1
+
+
+def struct_decoder(struct: Struct, elements_max: int = UNLIMITED) -> Decode:
+    """`elements_max`: of each of its arrays, but for those of numbers, which are read at once."""
     entity = struct.entity
     untagged = [field for field in struct.fields if field.tag is None]
     fills: list[_Fill] = []
@@ -44,9 +48,9 @@ def struct_decoder(struct: Struct) -> Decode:
         if fixed:
             fills.append(_fixed_fill(entity, fields))
         else:
-            fills += [_sized_fill(entity, field, struct.flexible) for field in fields]
+            fills += [_sized_fill(entity, field, struct.flexible, elements_max) for field in fields]
     if struct.flexible:
-        fills.append(_tags_fill(struct))
+        fills.append(_tags_fill(struct, elements_max))
 
     def decode(data: memoryview, position: int) -> tuple[Any, int]:
         value = object.__new__(entity)
@@ -117,9 +121,9 @@ def _fixed_fill(entity: type[Any], fields: list[Field]) -> _Fill:
     return fill
 
 
-def _sized_fill(entity: type[Any], field: Field, flexible: bool) -> _Fill:
+def _sized_fill(entity: type[Any], field: Field, flexible: bool, elements_max: int) -> _Fill:
     store = _setter(entity, field.name)
-    decode = _value_decoder(field, flexible)
+    decode = _value_decoder(field, flexible, elements_max)
 
     def fill(value: Any, data: memoryview, position: int) -> int:
         inner, position = decode(data, position)
@@ -129,14 +133,14 @@ def _sized_fill(entity: type[Any], field: Field, flexible: bool) -> _Fill:
     return fill
 
 
-def _tags_fill(struct: Struct) -> _Fill:
+def _tags_fill(struct: Struct, elements_max: int) -> _Fill:
     entity = struct.entity
     known: dict[int, tuple[Callable[[Any, Any], None], Decode]] = {}
     absent: list[tuple[Callable[[Any, Any], None], Any]] = []
     for field in struct.fields:
         if field.tag is not None:
             store = _setter(entity, field.name)
-            known[field.tag] = store, _value_decoder(field, True)
+            known[field.tag] = store, _value_decoder(field, True, elements_max)
             absent.append((store, _absent(field)))
 
     def fill(value: Any, data: memoryview, position: int) -> int:
@@ -167,11 +171,11 @@ def _absent(field: Field) -> Any:
     return field.default if convert is None else convert(field.default)
 
 
-def _value_decoder(field: Field, flexible: bool) -> Decode:
+def _value_decoder(field: Field, flexible: bool, elements_max: int) -> Decode:
     if field.array:
-        return _array_decoder(field, flexible)
+        return _array_decoder(field, flexible, elements_max)
     if field.struct is not None:
-        inner = struct_decoder(field.struct)
+        inner = struct_decoder(field.struct, elements_max)
         return _nullable_struct_decoder(inner) if field.nullable and field.tag is None else inner
     if field.kind in FIXED_BYTES:
         return _fixed_decoder(field.kind)
@@ -230,12 +234,12 @@ def _compact_decoder(field: Field) -> Decode:
     return decode
 
 
-def _array_decoder(field: Field, flexible: bool) -> Decode:
+def _array_decoder(field: Field, flexible: bool, elements_max: int) -> Decode:
     name, nullable = field.name, field.nullable
     smallest = _smallest_element(field, flexible)
     number = FORMATS.get(field.kind) if _conversion(field.kind) is None else None
     element = replace(field, array=False, nullable=False, tag=None)
-    decode_element = _value_decoder(element, flexible)
+    decode_element = _value_decoder(element, flexible, elements_max)
 
     def decode(data: memoryview, position: int) -> tuple[Any, int]:
         if flexible:
@@ -253,6 +257,8 @@ def _array_decoder(field: Field, flexible: bool) -> Decode:
         if number is not None:
             packing = array_packing(number, count)
             return packing.unpack_from(data, position), position + packing.size
+        if count > elements_max:
+            raise InvalidFrame(f"{name} has {count} elements, more than {elements_max}")
         items = []
         for _ in range(count):
             item, position = decode_element(data, position)

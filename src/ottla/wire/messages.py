@@ -14,6 +14,7 @@ from struct import error as StructError
 from typing import Any
 
 from ottla.wire import decoder, encoder, schema
+from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import InvalidFrame
 
 
@@ -64,7 +65,10 @@ def _encoder(key: int, version: int, direction: schema.Direction) -> encoder.Enc
 def _reader(
     key: int, version: int, direction: schema.Direction
 ) -> Callable[[memoryview, int], Any]:
-    decode = decoder.struct_decoder(schema.message(key, version, direction))
+    elements_max = decoder.UNLIMITED
+    if direction == "request" and key in APIS:
+        elements_max = APIS[ApiKey(key)].request_elements_max
+    decode = decoder.struct_decoder(schema.message(key, version, direction), elements_max)
     what = f"{direction} of api key {key} version {version}"
     # Kafka ignores bytes after a request's body, and librdkafka leaves three bytes there when it asks
     # for the metadata of all topics.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from test_server_connection import FakeConnection, Kept, frame, server_with
 
-from ottla.broker.server.audit_log import AUDIT_LOGGER, LINES_MAX, AuditLog
+from ottla.broker.server.audit_log import AUDIT_LOGGER, DENIALS_MAX, LINES_MAX, AuditLog
 from ottla.broker.server.connections import ServerConnection
 from ottla.security.acls import Acl
 from ottla.security.authorizer import Authorizer
@@ -136,7 +136,7 @@ def test_somebody_who_asks_about_everything_does_not_fill_the_memory(
     for _ in range(2):
         assert not audited.rights.may(WRITE, TOPIC, "payments")
     for number in range(LINES_MAX):
-        assert not audited.rights.may(WRITE, TOPIC, f"topic-{number}")
+        assert not audited.rights_of(f"user-{number % 20}").may(WRITE, TOPIC, f"topic-{number}")
     lines = audited.lines()
     assert (logging.INFO, f"{DENIED} (1 more times within 10 s)") in lines
     assert len(lines) == LINES_MAX + 2
@@ -163,3 +163,36 @@ def test_the_line_names_the_request_that_asked(caplog: pytest.LogCaptureFixture)
     assert not rights.may(READ, TOPIC, "orders")
     [(_, line)] = audited.lines()
     assert "for request = ApiVersions with" in line
+
+
+def test_one_principal_is_told_of_a_hundred_times_and_then_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    audited = Audited(caplog)
+    for number in range(50_000):
+        assert not audited.rights.may(WRITE, TOPIC, f"topic-{number}")
+    assert len(audited.lines()) == DENIALS_MAX
+    assert not audited.rights_of("bob").may(WRITE, TOPIC, "payments")
+    assert len(audited.lines()) == 1, "others are told of as before"
+    audited.pass_time(10)
+    assert audited.lines() == [
+        (
+            logging.INFO,
+            f"Principal = User:alice is Denied {50_000 - DENIALS_MAX} more operations within 10 s,"
+            " which are not told one by one",
+        )
+    ]
+    audited.pass_time(10)
+    assert audited.lines() == [] and audited.timers == []
+    assert not audited.rights.may(WRITE, TOPIC, "payments")
+    assert audited.lines() == [(logging.INFO, DENIED)]
+
+
+def test_of_a_name_that_can_be_nothings_only_the_beginning_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    audited = Audited(caplog)
+    assert not audited.rights.may(WRITE, TOPIC, "x" * 32_000)
+    [(_, line)] = audited.lines()
+    assert len(line) < 600
+    assert "Topic:LITERAL:xxx" in line and "xxx... (32000 characters) for request" in line

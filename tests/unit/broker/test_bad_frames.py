@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Iterator
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 from fuzzed_node import TOPIC, FuzzedNode, RandomRequests
@@ -643,6 +645,40 @@ def test_one_request_creates_a_bounded_number_of_topics() -> None:
         made = [name for name in node.node.quorum.image.topics if name.startswith("wish-")]
         assert len(made) == 1000
         node.check()
+
+
+def test_many_users_are_described_in_linear_time(node: FuzzedNode) -> None:
+    users = [{"name": f"{number:06x}"} for number in range(40_000)]
+    began = time.process_time()
+    answer = node.ask(BROKER, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": users})
+    assert time.process_time() - began < 8, "a second, or a minute if each name is sought in all"
+    assert len(answer.results) == len(users)
+
+
+def test_a_list_of_very_many_short_names_is_not_read(node: FuzzedNode) -> None:
+    """Two megabytes hold 300,000 of them, and each would be decided, told to the audit and answered."""
+    for listener, key, version, before, after in (
+        (BROKER, ApiKey.METADATA, 4, b"", b"\0"),
+        (BROKER, ApiKey.DELETE_TOPICS, 3, b"", b"\0\0\x75\x30"),
+        (CONTROLLER, ApiKey.DELETE_TOPICS, 3, b"", b"\0\0\x75\x30"),
+    ):
+        for count, is_read in ((50_000, True), (50_001, False)):
+            names = b"".join(b"\0\5%05x" % number for number in range(count))
+            body = before + count.to_bytes(4) + names + after
+            answer = node.answer_to(listener, key, version, body)
+            assert (answer is not None) == is_read, (key, count)
+    node.is_well()
+
+
+def test_brokers_may_report_about_all_of_their_partitions_at_once() -> None:
+    partitions = [{"partition_index": number} for number in range(60_000)]
+    topics = [{"topic_id": UUID(int=1), "partitions": partitions}]
+    directories = [{"id_": UUID(int=2), "topics": topics}]
+    fields = {"broker_id": 1, "broker_epoch": 1, "directories": directories}
+    key = ApiKey.ASSIGN_REPLICAS_TO_DIRS
+    body = memoryview(messages.write_request(key, 0, fields))
+    read = messages.read_request(key, 0, body, 0)
+    assert len(read.directories[0].topics[0].partitions) == 60_000
 
 
 def test_a_message_about_a_long_name_is_cut(node: FuzzedNode) -> None:

@@ -27,6 +27,8 @@ from guarded_node import (
     produced,
 )
 
+from ottla.broker.apis.describe import CACHED_BYTES_MAX
+from ottla.broker.apis.fetch import REFUSED_PARTITIONS_MAX
 from ottla.broker.apis.kept_records import REFUSAL
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.security.needs import Right
@@ -313,6 +315,61 @@ def test_a_parked_fetch_waits_on_when_other_rights_change(running: Running) -> N
         assert answer.partitions[0].error == 0 and answer.partitions[0].records
 
     running.runner.run(run())
+
+
+def test_answers_about_impossible_names_are_kept_up_to_a_number_of_bytes(running: Running) -> None:
+    async def check() -> None:
+        node = running.node
+        node.allow()
+        channel = await node.client()
+        handler = node.node.servers["PLAINTEXT"].handlers[ApiKey.METADATA].__self__  # type: ignore[attr-defined]
+        for number in range(50):
+            names = [{"name": f"{number}-{i}-" + "x" * 32_000} for i in range(60)]
+            answer = await asked(channel, ApiKey.METADATA, {"topics": names}, 12)
+            assert {int(topic.error_code) for topic in answer.topics} == {REFUSED}
+        kept = sum(len(each) for each in handler._answers.values())
+        assert 0 < kept < CACHED_BYTES_MAX + 2 * 1024 * 1024
+
+    running.runner.run(check())
+
+
+def test_a_session_keeps_no_names_that_can_be_no_topics(running: Running) -> None:
+    async def check() -> None:
+        node = running.node
+        node.allow(acl(READ))
+        channel = await node.client()
+        begun = await fetched(channel, fetch_request([partition()], session_epoch=INITIAL_EPOCH))
+        assert begun.session_id
+        answer = await fetched(
+            channel,
+            fetch_request([partition("x" * 250)], session_id=begun.session_id, session_epoch=1),
+        )
+        assert [each.error for each in answer.partitions] == [0, REFUSED]
+        assert answer.session_id == 0
+        assert begun.session_id not in node.broker.fetches._live
+
+    running.runner.run(check())
+
+
+def test_a_session_keeps_a_bounded_number_of_partitions_that_are_refused(running: Running) -> None:
+    async def check() -> None:
+        node = running.node
+        node.allow(acl(READ))
+        channel = await node.client()
+        some = [partition(f"topic-{number}") for number in range(REFUSED_PARTITIONS_MAX)]
+        begun = await fetched(
+            channel, fetch_request([partition(), *some], session_epoch=INITIAL_EPOCH)
+        )
+        assert begun.session_id, "so many are kept, and are answered once their topics may be read"
+        answer = await fetched(
+            channel,
+            fetch_request([partition("more")], session_id=begun.session_id, session_epoch=1),
+        )
+        assert answer.session_id == 0
+        assert {each.topic for each in answer.partitions} >= {"more", "topic-0"}
+        assert begun.session_id not in node.broker.fetches._live
+
+    running.runner.run(check())
 
 
 def test_a_session_loses_a_resting_partition_and_gets_it_back(running: Running) -> None:

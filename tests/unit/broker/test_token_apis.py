@@ -18,9 +18,10 @@ from ottla.controller.credentials import scram_record
 from ottla.runtime.real import real_runtime
 from ottla.security.acls import Acl
 from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
+from ottla.security.principals import Principal
 from ottla.security.sasl_client import ClientLogin
 from ottla.security.secrets import Secret
-from ottla.security.tokens import TokenKeys
+from ottla.security.tokens import Token, TokenKeys, may_renew
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -326,6 +327,29 @@ def test_one_sees_own_and_renewable_tokens_and_others_by_right(tmp_path: Path) -
         assert await described(eve) == [own]
         at.allow("eve", AclOperation.DESCRIBE_TOKENS, ResourceType.USER, "User:bob")
         assert await described(eve) == sorted([own, bobs])
+
+    run(scenario, tmp_path)
+
+
+def test_each_token_is_looked_at_once_however_many_owners_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def counted(token: Token, principal: Principal) -> bool:
+        nonlocal looks
+        looks += 1
+        return may_renew(token, principal)
+
+    monkeypatch.setattr("ottla.broker.apis.tokens.may_renew", counted)
+
+    async def scenario(at: World) -> None:
+        alice = await at.user("alice")
+        own = sorted([(await create(alice)).token_id for _ in range(3)])
+        strangers = [as_user(f"user-{number}") for number in range(1_000)]
+        assert await described(alice, strangers) == []
+        assert await described(alice, [*strangers, as_user("alice")]) == own
+        assert looks == len(own)
 
     run(scenario, tmp_path)
 

@@ -15,7 +15,7 @@ from ottla.security.authorizer import (
 )
 from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
 from ottla.security.principals import Principal, parse_principal, user
-from ottla.security.rights import Rights
+from ottla.security.rights import DENIED_MAX, Rights
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 ALICE, HOST = user("alice"), "10.0.0.7"
@@ -273,3 +273,18 @@ def test_super_users_may_do_it_with_some_resource_and_nobody_else_before_the_acl
     assert not made.may_by_type(ALICE, HOST, AclOperation.WRITE, TOPIC)
     made.loaded()
     assert made.may_by_type(ALICE, HOST, AclOperation.WRITE, TOPIC)
+
+
+def test_a_connection_remembers_few_denials_and_no_name_that_can_be_nothings() -> None:
+    authorizer = Authorizer([])
+    authorizer.replace_all([])
+    rights = Rights(authorizer, ALICE, "10.0.0.7")
+    for number in range(5_000):
+        assert not rights.may(AclOperation.READ, ResourceType.TOPIC, f"topic-{number}")
+        assert not rights.sees(AclOperation.READ, ResourceType.GROUP, f"{number}" + "x" * 32_000)
+    remembered = rights._remembered
+    assert len(remembered) == DENIED_MAX
+    assert max(len(name) for _, _, name in remembered) < 20
+    authorizer.ask_again()
+    assert not rights.may(AclOperation.READ, ResourceType.TOPIC, "topic")
+    assert list(remembered) == [(AclOperation.READ, ResourceType.TOPIC, "topic")]

@@ -34,6 +34,8 @@ ALL_TOPIC_OPERATIONS = 0b0000_1101_1111_1000
 """Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs: without ACLs, all of them."""
 ALL_CLUSTER_OPERATIONS = 0b0001_1111_1010_0000
 CACHED_ANSWERS_MAX = 256
+CACHED_BYTES_MAX = 32 * 1024 * 1024
+"""Of all answers. The topics that were asked for are kept, too, but they take no more: an answer has their names."""
 CACHED_TOPICS_MAX = 1000
 """An answer about more topics than this is not kept, unless it is about all of them."""
 AUTO_CREATE_TIMEOUT_S = 5.0
@@ -115,6 +117,7 @@ class DescribeHandlers:
         self._cluster_id = cluster_id
         self._answers: dict[tuple[Any, ...], bytes] = {}
         self._answers_of = -1
+        self._answers_bytes = 0
 
     # -- Metadata ------------------------------------------------------------------------------------
 
@@ -175,8 +178,13 @@ class DescribeHandlers:
         request.connection.server.spawn(wait())
 
     def _answer_metadata(self, request: Request, asked: Asked, with_operations: bool) -> None:
-        if self._answers_of != self._cluster.generation or len(self._answers) > CACHED_ANSWERS_MAX:
+        if (
+            self._answers_of != self._cluster.generation
+            or len(self._answers) > CACHED_ANSWERS_MAX
+            or self._answers_bytes > CACHED_BYTES_MAX
+        ):
             self._answers.clear()
+            self._answers_bytes = 0
             self._answers_of = self._cluster.generation
         if request.throttle_ms:
             request.respond(self._metadata(request, asked, with_operations))
@@ -194,6 +202,7 @@ class DescribeHandlers:
             )
             if asked is None or len(asked) <= CACHED_TOPICS_MAX:
                 self._answers[key] = answer
+                self._answers_bytes += len(answer)
         request.respond_chunks([answer])
 
     def _visible(self, rights: Rights, asked: Asked) -> Asked:

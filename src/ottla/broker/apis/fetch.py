@@ -53,6 +53,11 @@ NODE_ENDPOINTS_SINCE = 16
 
 SESSION_PARTITIONS_MAX = 1_000_000
 """Partitions that all sessions together may name; each takes half a kilobyte, whether it exists or not."""
+REFUSED_PARTITIONS_MAX = 1000
+"""Partitions in one session that are unknown to the fetcher when it names them, because it may not read them or because
+there is no topic of that id. Others are bounded by what there is."""
+TOPIC_NAME_MAX = 249
+"""A longer name is no topic's. It may be a hundred times as long."""
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -171,10 +176,12 @@ class FetchHandler:
                 return min(limit, allowed)
         return limit
 
-    def keep_within_limit(self, session: FetchSession) -> None:
+    def keep_within_limit(self, session: FetchSession, names_too_much: bool) -> None:
         """A session that would have the broker remember too much lives for this request only: the client
         is told so by the id 0 in its answer."""
-        if session.id != NO_SESSION and self._cache.partitions > SESSION_PARTITIONS_MAX:
+        if session.id != NO_SESSION and (
+            names_too_much or self._cache.partitions > SESSION_PARTITIONS_MAX
+        ):
             self._cache.close(session.id)
             del self._live[session.id]
             session.id = NO_SESSION
@@ -224,6 +231,8 @@ class SessionWatch:
         """What came from the disk and was not sent yet."""
         self._is_cold = False
         """What was read last has to come from the disk."""
+        self._unseen = 0
+        """Partitions that were not to be seen when they were named."""
         self._rights_generation = -1
         """Of the ACLs by which its partitions were looked at."""
         self._waits_for = News.ROLE | (News.LOG_END if session.is_follower else News.HIGH_WATERMARK)
@@ -300,7 +309,8 @@ class SessionWatch:
     def serve(self, request: Request, fetch: FetchRequest, now: float) -> None:
         added, removed = self._session.update(fetch)
         if added:
-            self._handler.keep_within_limit(self._session)
+            too_much = self._names_too_much(request.connection.rights, added)
+            self._handler.keep_within_limit(self._session, too_much)
         if removed:
             gone = set(removed)
             for known in gone:
@@ -313,6 +323,18 @@ class SessionWatch:
         if not parked.try_complete(now):
             self._parked = parked
             parked.park(self._handler.deadlines, now)
+
+    def _names_too_much(self, rights: Rights | None, added: list[SessionPartition]) -> bool:
+        if self._session.is_follower:
+            return False
+        for known in added:
+            topic, topic_id = known.fetch.topic, known.fetch.topic_id
+            if topic is not None and len(topic) > TOPIC_NAME_MAX:
+                return True
+            if rights is not None:
+                name = self._handler.cluster.topic_name(topic, topic_id)
+                self._unseen += name is None or not READ_TOPIC.sees(rights, name)
+        return self._unseen > REFUSED_PARTITIONS_MAX
 
     def now(self) -> float:
         return self._handler.clock.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from ottla.broker.server.connections import Request
@@ -33,11 +34,11 @@ class SecurityHandlers:
         for (user, mechanism), credential in sorted(self._image().scram.items()):
             info = {"mechanism": mechanism, "iterations": credential.iterations}
             known.setdefault(user, []).append(info)
-        named = [user.name for user in request.message().users or ()]
+        named = Counter(user.name for user in request.message().users or ())
         results = []
-        for user in dict.fromkeys(named or known):
+        for user in named or known:
             error, message = ErrorCode.NONE, None
-            if named.count(user) > 1:
+            if named[user] > 1:
                 error = ErrorCode.DUPLICATE_RESOURCE
                 message = f"Cannot describe SCRAM credentials for the same user twice: {user}"
             elif user not in known:

@@ -40,9 +40,9 @@ class DescribeTokensHandler:
             return
         owners = None
         if message.owners is not None:
-            owners = [
-                Principal(each.principal_type, each.principal_name) for each in message.owners
-            ]
+            owners = {
+                str(Principal(each.principal_type, each.principal_name)) for each in message.owners
+            }
         tokens = [
             {**described(token, self._keys), "renewers": _renewers(token)}
             for _, token in sorted(self._image().delegation_tokens.items())
@@ -75,8 +75,9 @@ class TokenHandlers:
             self._forward(request)
 
 
-def _is_asked_for(token: Token, owners: list[Principal] | None) -> bool:
-    return owners is None or any(may_renew(token, owner) for owner in owners)
+def _is_asked_for(token: Token, owners: set[str] | None) -> bool:
+    """A set, because both tokens and owners may be many."""
+    return owners is None or not owners.isdisjoint((token.owner, *token.renewers))
 
 
 def _may_see(token: Token, caller: Caller) -> bool:

@@ -3,6 +3,9 @@
 The lines have Kafka's logger and Kafka's text, so that its readers work here. A denial is told at INFO, what is allowed at DEBUG.
 A client that is denied, or whose password is wrong, tries again at once. So what was told less than ten seconds ago is
 counted, and told once more with the count when the ten seconds are over.
+
+One request may name thousands of things that its sender may not touch. A line for each would stop the node and drive
+everything else out of its log. So of one principal a hundred denials are told in ten seconds; the others are counted.
 """
 
 from __future__ import annotations
@@ -27,6 +30,10 @@ audit = logging.getLogger(AUDIT_LOGGER)
 COUNTED_S: Final = 10.0
 LINES_MAX: Final = 1000
 """So many different lines are counted at a time."""
+DENIALS_MAX: Final = 100
+"""So many different denials of one principal are told within those ten seconds."""
+NAME_MAX: Final = 249
+"""Of a longer name only the beginning is told."""
 
 
 T = TypeVar("T", bound=Hashable)
@@ -53,18 +60,20 @@ class Repeats(Generic[T]):
         """The oldest first."""
         self._is_timed = False
 
-    def happened(self, what: T) -> None:
+    def happened(self, what: T) -> bool:
+        """Whether it was told at once."""
         now = self._now()
         self._tell_repeated(now)
         counted = self._counted.get(what)
         if counted is not None:
             counted.repeated += 1
-            return
+            return False
         self._tell(what, 0)
         if len(self._counted) >= LINES_MAX:
             self._end(next(iter(self._counted)))
         self._counted[what] = _Counted(now + COUNTED_S)
         self._set_timer(COUNTED_S)
+        return True
 
     def _set_timer(self, delay: float) -> None:
         if not self._is_timed:
@@ -92,11 +101,22 @@ class Repeats(Generic[T]):
             self._tell(what, counted.repeated)
 
 
+@dataclass(slots=True)
+class _Denials:
+    """Of one principal, within ten seconds."""
+
+    host: str
+    told: int = 0
+    untold: int = 0
+
+
 class AuditLog:
     def __init__(
         self, now: Callable[[], float], call_later: CallLater, events: Events | None = None
     ) -> None:
         self._events = events or Events()
+        self._call_later = call_later
+        self._denials: dict[Principal, _Denials] = {}
         self._lines: Repeats[tuple[int, str]] = Repeats(now, call_later, _write)
         self._entries: Repeats[Audited] = Repeats(now, call_later, self._emit)
 
@@ -112,11 +132,17 @@ class AuditLog:
         verdict: AuthorizationResult,
         via: Via,
     ) -> None:
-        level = logging.DEBUG if verdict.allowed else logging.INFO
-        if audit.isEnabledFor(level):
-            self._lines.happened((level, audit_line(principal, host, api_key, question, verdict)))
+        denials = None if verdict.allowed else self._denials_of(principal, host)
+        if denials is not None and denials.told >= DENIALS_MAX:
+            denials.untold += 1
+            return
         operation, resource_type, name = question
-        self.tell(
+        question = operation, resource_type, _cut(name)
+        level = logging.DEBUG if verdict.allowed else logging.INFO
+        is_new = audit.isEnabledFor(level) and self._lines.happened(
+            (level, audit_line(principal, host, api_key, question, verdict))
+        )
+        is_new |= self.tell(
             Audited(
                 "allowed" if verdict.allowed else "denial",
                 str(principal),
@@ -124,23 +150,54 @@ class AuditLog:
                 *via,
                 _api_name(api_key),
                 operation.name,
-                f"{_kind(resource_type)}:{name}",
+                f"{_kind(resource_type)}:{_cut(name)}",
                 verdict.allowed,
                 _rule(verdict),
             )
         )
+        if denials is not None and is_new:
+            denials.told += 1
+
+    def _denials_of(self, principal: Principal, host: str) -> _Denials:
+        denials = self._denials.get(principal)
+        if denials is None:
+            denials = self._denials[principal] = _Denials(host)
+            self._call_later(COUNTED_S, lambda: self._tell_untold(principal))
+        return denials
+
+    def _tell_untold(self, principal: Principal) -> None:
+        denials = self._denials.pop(principal)
+        if not denials.untold:
+            return
+        audit.info(
+            "%s",
+            _on_one_line(
+                f"Principal = {principal} is Denied {denials.untold} more operations within"
+                f" {COUNTED_S:g} s, which are not told one by one"
+            ),
+        )
+        if Audited in self._events:
+            self._events.emit(
+                Audited(
+                    "denial",
+                    str(principal),
+                    denials.host,
+                    allowed=False,
+                    cause="not told one by one",
+                    repeated=denials.untold,
+                )
+            )
 
     def logged_in(self, principal: Principal, host: str, via: Via) -> None:
         self.tell(Audited("login", str(principal), host, *via))
 
     def login_ended(self, kind: str, claimed: str | None, host: str, via: Via, cause: str) -> None:
         """`kind`: `login_failure` or `session_end`."""
-        who = None if claimed is None else str(user(claimed))
+        who = None if claimed is None else str(user(_cut(claimed)))
         self.tell(Audited(kind, who, host, *via, allowed=False, cause=cause))
 
-    def tell(self, event: Audited) -> None:
-        if Audited in self._events:
-            self._entries.happened(event)
+    def tell(self, event: Audited) -> bool:
+        return Audited in self._events and self._entries.happened(event)
 
     def _emit(self, event: Audited, repeated: int) -> None:
         if repeated:
@@ -171,6 +228,10 @@ def audit_line(
         f" for request = {_api_name(api_key)} with resourceRefCount = 1"
         f" based on rule {_rule(verdict)}"
     )
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}... ({len(name)} characters)"
 
 
 def _kind(resource_type: ResourceType) -> str:
