@@ -70,6 +70,11 @@ def connect(
             unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
             if topic is not None and error.code in unknown:
                 _require_topic(blocking, topic)
+            if error.code is ErrorCode.SECURITY_DISABLED:
+                raise Failure(
+                    "this cluster is open: it has no authorizer, so rights mean nothing (ottla up --secure makes a secure"
+                    " one; docs/SECURITY.md says how to close one in place)"
+                ) from None
             if by_controller and error.code is ErrorCode.REQUEST_TIMED_OUT:
                 raise _no_controller() from None
             raise
