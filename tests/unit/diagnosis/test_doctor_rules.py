@@ -707,3 +707,8 @@ def test_the_only_replica_in_sync_is_started_first_where_unclean_elections_are_a
         if each.rule == "broker-fenced"
     ]
     assert [("only after broker 2" in mend) for mend in mends] == [False, True]
+
+
+def test_who_may_not_ask_for_the_quorum_is_not_told_that_it_is_lost() -> None:
+    refused = {"the metadata quorum": "CLUSTER_AUTHORIZATION_FAILED: Cluster authorization failed."}
+    assert not examine(replace(HEALTHY, unknown=refused))
