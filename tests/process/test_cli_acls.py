@@ -170,3 +170,14 @@ def test_a_new_password_that_nobody_would_see_is_refused(cluster: ProcessCluster
     done = ottla(cluster, "users", "add", "henry")
     assert done.returncode == errors.USAGE
     assert "--password-file, or --show" in done.stderr
+
+
+def test_rights_for_a_user_who_does_not_exist_are_given_with_a_warning(
+    cluster: ProcessCluster,
+) -> None:
+    done = ottla(cluster, "acls", "add", "nobody-yet", "--produce", "orders")
+    assert done.returncode == errors.OK and "no user nobody-yet has a password" in done.stderr
+    told(cluster, "users", "add", "nobody-yet", "--show")
+    assert "nobody-yet" not in ottla(cluster, "acls", "add", "nobody-yet", "--produce", "o").stderr
+    rotated = told(cluster, "users", "rotate", "nobody-yet", "--show")
+    assert "running clients of nobody-yet are cut off at once" in rotated

@@ -118,6 +118,48 @@ def test_without_a_login_there_is_a_hint(cluster: SecureCluster) -> None:
     assert "speaks TLS; give --command-config" in done.stderr
 
 
+def test_tools_of_kafka_and_the_wrong_protocol_get_hints_too(
+    cluster: SecureCluster, tmp_path: Path
+) -> None:
+    server = ("--bootstrap-server", cluster.bootstrap)
+    plain = run("kafka-get-offsets", *server, "--topic", "orders")
+    assert plain.returncode == 1 and "speaks TLS; give --command-config" in plain.stderr
+    caught = run("kafka-topics", *server, "--list")
+    assert caught.returncode == 1 and "TLS or a login (--command-config)" in caught.stdout
+    file = tmp_path / "no-login.properties"
+    text = cluster.file("java.properties").read_text()
+    file.write_text(text.replace("SASL_SSL", "SSL"))
+    words = ("-b", cluster.bootstrap, "--command-config", str(file), "--timeout", "3")
+    done = run("topics", "list", *words)
+    assert done.returncode == errors.UNREACHABLE, done.stderr
+    assert "security.protocol=SASL_SSL, not SSL" in done.stderr
+    for name in ("librdkafka.properties", "confluent-kafka.json"):
+        other = run("topics", "list", "--command-config", str(cluster.file(name)))
+        assert other.returncode == errors.USAGE and "use java.properties" in other.stderr
+    assert "ottla acls" in run("kafka-acls", "--list").stderr
+
+
+def test_a_user_without_rights_is_told_what_is_missing(cluster: SecureCluster) -> None:
+    cluster.told("users", "add", "eve")
+    server = ("--bootstrap-server", cluster.bootstrap, "--topic", "orders")
+    config = ("--command-config", str(cluster.file("java.properties", "eve")))
+    wrote = run("kafka-console-producer", *server, *config, said="x\n")
+    read = run("kafka-console-consumer", *server, *config, "--timeout-ms", "5000")
+    for done in (wrote, read):
+        assert "Not authorized to access topics: [orders]" in done.stderr, done
+    looked = cluster.as_user("eve", "doctor")
+    assert "no active controller" not in looked.stdout + looked.stderr
+    assert "CLUSTER_AUTHORIZATION_FAILED" in looked.stdout
+    cluster.told("users", "remove", "eve")
+
+
+def test_what_is_not_wrong_is_said_so(cluster: SecureCluster) -> None:
+    assert cluster.told("losses") == "No record was lost.\n"
+    figures = cluster.run("metrics")
+    assert figures.returncode == errors.NOT_FOUND and "on purpose" in figures.stderr
+    assert "differs between brokers" not in cluster.run("doctor").stdout
+
+
 def test_a_wrong_ca_is_named(cluster: SecureCluster, tmp_path: Path) -> None:
     text = cluster.file("java.properties").read_text()
     other = cluster.directory / "secrets" / "clients-ca.crt"
@@ -149,7 +191,11 @@ def test_new_certificates_and_another_ca_without_a_restart(cluster: SecureCluste
     assert shown_certificate(cluster) != before
     old_ca = cluster.file("ca.crt").read_text()
     for step in ("step 1 of 3", "step 2 of 3", "step 3 of 3"):
-        assert step in cluster.told("security", "rotate", "nodes", "--ca")
+        told = cluster.told("security", "rotate", "nodes", "--ca")
+        assert step in told and ("restart all that run" in told) == ("1 of" in step)
+        checked = cluster.listed("security", "check")["findings"]
+        between = [each for each in checked if "two CAs of the nodes" in each["what"]]
+        assert [step in each["what"] for each in between] == [True] * ("3 of" not in step)
         cluster.told("security", "reload")
         cluster.told("produce", "orders", said=f"{step}\n")
         shown_certificate(cluster)
@@ -163,7 +209,7 @@ def test_new_certificates_and_another_ca_without_a_restart(cluster: SecureCluste
 def test_all_passwords_at_once(cluster: SecureCluster) -> None:
     cluster.told("users", "add", "carol")
     before = {user: cluster.file("password", user).read_text() for user in ("admin", "carol")}
-    cluster.told("security", "rotate", "clients")
+    assert "cut off at once" in cluster.told("security", "rotate", "clients")
     for user, password in before.items():
         assert cluster.file("password", user).read_text() != password
         assert cluster.as_user(user, "topics", "list").returncode == errors.OK
@@ -178,13 +224,18 @@ def test_a_killed_node_comes_back(cluster: SecureCluster) -> None:
 
 
 def test_it_is_started_again_as_it_was(tmp_path: Path) -> None:
-    with secure_cluster(tmp_path / "again", nodes=1) as cluster:
+    with secure_cluster(tmp_path / "again", "--host", "vm.example", nodes=1) as cluster:
+        (port,) = (each.split(":")[1] for each in cluster.bootstrap.split(","))
+        assert f"bootstrap.servers=vm.example:{port}" in cluster.file("java.properties").read_text()
         cluster.told("topics", "create", "kept")
         cluster.told("down")
         cluster.told("up", "--detach")
         assert "kept" in cluster.told("topics", "list")
         cluster.told("down")
-        cluster.told("up", "--secure", "--detach")
+        stopped = run("losses", environment={"OTTLA_DIR": str(cluster.directory)})
+        assert stopped.stdout == "No record was lost.\n", stopped.stderr
+        told = cluster.told("up", "--secure", "--detach")
+        assert f"bootstrap.servers=vm.example:{port}" in told and "on another machine copy" in told
         assert "kept" in cluster.told("topics", "list")
 
 

@@ -20,6 +20,7 @@ from ottla.cli.errors import FAILED, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, say, warn
 
 if TYPE_CHECKING:
+    from ottla.client import BlockingClient
     from ottla.security.acls import Acl
     from ottla.security.authorizer import Authorizer
     from ottla.security.principals import Principal
@@ -106,6 +107,7 @@ def add(
         new = [acl for acl in wanted if acl not in known]
         if new and not dry_run:
             blocking.run(changes.add_acls(new))
+        _warn_of_strangers(blocking, wanted)
     _tell(new, [], format, dry_run)
 
 
@@ -427,6 +429,21 @@ def _require_host(host: str) -> None:
             f"--from: '{host}' is no address; Kafka compares single addresses, never names or networks",
             USAGE,
         )
+
+
+def _warn_of_strangers(blocking: BlockingClient, acls: Iterable[Acl]) -> None:
+    """Rights may be for a certificate's name, or for a user to come; more often a name is misspelt."""
+    from ottla.client.security_admin import SecurityAdmin
+    from ottla.security.principals import ANONYMOUS, EVERYONE, user
+    from ottla.wire.errors import KafkaError
+
+    try:
+        users = {str(user(each.name)) for each in blocking.run(SecurityAdmin(blocking.client).users())}  # fmt: skip
+    except KafkaError:  # who may change ACLs may not see users everywhere
+        return
+    for who in sorted({acl.principal for acl in acls} - users - {str(EVERYONE), str(ANONYMOUS)}):
+        name = who.removeprefix("User:")
+        warn(f"no user {name} has a password: only a certificate of that name can use it (ottla users add {name})")  # fmt: skip
 
 
 def _warn_of_useless(acls: Iterable[Acl]) -> None:

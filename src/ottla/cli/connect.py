@@ -70,6 +70,11 @@ def connect(
             unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
             if topic is not None and error.code in unknown:
                 _require_topic(blocking, topic)
+            if error.code is ErrorCode.SECURITY_DISABLED:
+                raise Failure(
+                    "this cluster is open: it has no authorizer, so rights mean nothing (ottla up --secure makes a secure"
+                    " one; docs/SECURITY.md says how to close one in place)"
+                ) from None
             if by_controller and error.code is ErrorCode.REQUEST_TIMED_OUT:
                 raise _no_controller() from None
             raise
@@ -136,10 +141,14 @@ def _target(
     from ottla.local.cluster import LocalCluster
 
     file = config_file(bootstrap, directory, command_config)
+    if file is not None and file.suffix == ".json":
+        raise _other_library(file)
     try:
         settings = {} if file is None else read_command_config(str(file))
     except ConfigError as error:
         raise Failure(f"--command-config: {error}", USAGE) from None
+    if "ssl.ca.location" in settings:
+        raise _other_library(file)
     text = bootstrap or (os.environ.get("OTTLA_BOOTSTRAP") if directory is None else None)
     if text is None and directory is None and file != admin_file(directory_of(None)):
         text = settings.get("bootstrap.servers")
@@ -150,6 +159,14 @@ def _target(
         return [split_address(part) for part in text.split(",") if part.strip()], settings
     except ValueError as error:
         raise Failure(f"--bootstrap: {error}", USAGE) from None
+
+
+def _other_library(file: Path | None) -> Failure:
+    return Failure(
+        f"--command-config: {file}: these are settings of another client library; use java.properties"
+        " (in a directory of DIR/clients it lies beside this file)",
+        USAGE,
+    )
 
 
 def local_cluster(bootstrap: str | None, directory: Path | None) -> LocalCluster | None:
@@ -167,7 +184,7 @@ def client_to(
 ) -> Iterator[BlockingClient]:
     """A client of the named cluster. If it speaks to a listener in the wrong way, the error says which way is right."""
     from ottla.client import Unreachable
-    from ottla.client.command_config import client_from, is_secured
+    from ottla.client.command_config import client_from
     from ottla.client.connections import SecurityRefused
 
     reached, settings = _target(bootstrap, directory, command_config)
@@ -186,21 +203,9 @@ def client_to(
         except SecurityRefused:
             raise
         except (Unreachable, ConnectionError, TimeoutError):
-            if not is_secured(settings):
-                _require_plain(reached)
+            from ottla.client.wanted import missing_security
+
+            wanted = missing_security(reached, settings)
+            if wanted is not None:
+                raise Failure(wanted, UNREACHABLE) from None
             raise
-
-
-def _require_plain(reached: Sequence[tuple[str, int]]) -> None:
-    """Failure if a broker answers, but not to a plain client."""
-    from ottla.client.wanted import speaks_tls, wants_sasl
-
-    for address in reached:
-        what = "TLS" if speaks_tls(address) else "SASL" if wants_sasl(address) else None
-        if what is not None:
-            raise Failure(
-                f"the broker at {address[0]}:{address[1]} speaks {what}; give --command-config FILE with"
-                " security.protocol and what goes with it (a secure cluster of ottla has such files in"
-                " DIR/clients)",
-                UNREACHABLE,
-            )

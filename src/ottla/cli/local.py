@@ -200,7 +200,7 @@ def _announce(cluster: LocalCluster, seconds: float, format: Format, ending: str
     )
     if any(node.controller_port is None for node in nodes):
         print("\nThe first three are the controllers; more would only make each decision slower.")
-    print(f"\nbootstrap.servers={cluster.bootstrap}")
+    print(f"\nbootstrap.servers={cluster.advertised}")
     option = _dir_option(cluster)
     if cluster.secure:
         _announce_security(cluster, option)
@@ -228,6 +228,11 @@ def _announce_security(cluster: LocalCluster, option: str) -> None:
     print("\nTLS and SCRAM for clients, mutual TLS among nodes; what no ACL allows is denied.")
     print(f"user {ADMIN} may do everything; settings for its clients, with the password, are in")
     print(f"  {files}")
+    if cluster.hosts:
+        print(
+            f"For a client on another machine copy {files / JAVA} (or the file of its library) and {files / 'ca.crt'};"
+            " name there where ca.crt lies."
+        )
     print("\nTry next (these commands use them):")
     for command in (
         "ottla users add alice",
@@ -238,7 +243,7 @@ def _announce_security(cluster: LocalCluster, option: str) -> None:
     ):
         print(f"  {command}{option}")
     server = f"--bootstrap-server {cluster.nodes[min(cluster.nodes)].address}"
-    print(f"\nKafka's tools: kafka-topics {server} --command-config {files / JAVA} --list")
+    print(f"\nKafka's tools: ottla kafka-topics {server} --command-config {files / JAVA} --list")
 
 
 def _dir_option(cluster: LocalCluster) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -21,6 +22,7 @@ from ottla.cli.output import (
     print_json,
     print_table,
     progress_bar,
+    say,
     warn,
 )
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC
@@ -100,6 +102,9 @@ def losses(
     if format is Format.json:
         for fields in [each.as_json() for each in found] + [each.as_json() for each in elections]:
             print_json(fields)
+        return
+    if not found and not elections:
+        say("No record was lost.")
         return
     print_table(
         ("partition", "first", "end", "possibly", "bytes", "at", "kept by", "recovered", "cause"),
@@ -434,6 +439,8 @@ class _kept:
         timeout_s: float,
         command_config: Path | None,
     ) -> None:
+        if directory is None and bootstrap is None:
+            bootstrap = os.environ.get("OTTLA_BOOTSTRAP") or None
         self._bootstrap, self._directory, self._timeout_s = bootstrap, directory, timeout_s
         self._command_config = command_config
         self._connection: Any = None
@@ -442,7 +449,8 @@ class _kept:
         kept = KeptSomewhere()
         places, runs = _directories(self._bootstrap, self._directory)
         was_read = {_read_directory(place, kept) for place in places}
-        if self._bootstrap is None and self._directory is not None and not runs:
+        elsewhere = self._command_config is not None or bool(os.environ.get("OTTLA_CONFIG"))
+        if self._bootstrap is None and not runs and (self._directory is not None or not elsewhere):
             return None, kept
         directory = None if self._bootstrap is not None else self._directory
         self._connection = connect(

@@ -35,6 +35,8 @@ def main() -> None:
         name = tool_of(sys.argv[1])
         if name is not None:
             sys.exit(run(name, sys.argv[2:]))
+        if sys.argv[1].removesuffix(".sh") == "kafka-acls":
+            sys.exit("ottla has no kafka-acls: ottla acls add, list, remove and test do it (Apache Kafka's tool works, too)")  # fmt: skip
 
     if sys.argv[1:2] == ["up"] and not {"-h", "--help"} & set(sys.argv):
         from ottla.local.processes import Launcher

@@ -73,6 +73,12 @@ def _addresses(dir: Path | None, urls: list[str]) -> dict[str, str]:
 
     cluster = LocalCluster.load(directory_of(dir))
     found = {str(node.id): node.metrics for node in cluster.running if node.metrics is not None}
+    if not found and cluster.secure:
+        raise Failure(
+            f"{cluster.directory}: a secure cluster serves no metrics, on purpose: over HTTP they have no login; set"
+            " metrics.listeners=http://127.0.0.1:PORT in node-*/server.properties and restart (docs/SECURITY.md)",
+            NOT_FOUND,
+        )
     if not found:
         raise Failure(
             f"{cluster.directory}: no running node serves metrics; set metrics.listeners"

@@ -81,6 +81,11 @@ def check(
         raise typer.Exit(FAILED)
 
 
+CUT_OFF = (
+    "running clients with the old password are cut off at once: restart them with the new files"
+)
+
+
 class What(StrEnum):
     nodes = "nodes"
     clients = "clients"
@@ -118,7 +123,7 @@ def rotate(
             lines = [f"{count_of(len(cluster.nodes), 'node')}: new certificates for 30 days"]
         else:
             users = _new_passwords(cluster, timeout)
-            lines = [f"new passwords: {', '.join(users)}; their files are in {cluster.directory}/clients"]  # fmt: skip
+            lines = [f"new passwords: {', '.join(users)}; their files are in {cluster.directory}/clients", CUT_OFF]  # fmt: skip
     if format is Format.json:
         print_json({"done": lines})
     else:
@@ -153,10 +158,21 @@ def _next_ca(cluster: LocalCluster, what: What) -> list[str]:
         case RollStep.TRUSTED:
             return [
                 "step 1 of 3: the new CA is trusted beside the old one",
-                f"clients elsewhere need {rolled.trust} now; then {again}",
+                *(
+                    [
+                        f"clients elsewhere need {rolled.trust} now",
+                        "clients read it when they start: restart all that run, here and elsewhere, before the next step",
+                    ]
+                    if what is What.nodes
+                    else []
+                ),
+                f"then {again}",
             ]
         case RollStep.SIGNS:
-            return ["step 2 of 3: the new CA signs", f"when all is well, {again} forgets the old"]
+            return [
+                "step 2 of 3: the new CA signs",
+                f"when all is well, {again} forgets the old; clients whose trust file lacks the new one fail now",
+            ]
         case RollStep.FORGOTTEN:
             return ["step 3 of 3: the old CA is trusted no longer"]
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ottla.local.cluster import LocalCluster
     from ottla.security.secrets import Secret
 
+OPEN_HINT = "; this is an open cluster, where passwords protect nothing (ottla up --secure makes a secure one)"
+
 app = typer.Typer(
     help="Users with passwords (SCRAM), of any Kafka.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -94,7 +96,9 @@ def _set(
     cluster = _secure_here(bootstrap, dir)
     if cluster is None and password_file is None and not show:
         raise Failure(
-            "a new password would be lost: give --password-file, or --show to print it", USAGE
+            "a new password would be lost: give --password-file, or --show to print it"
+            + OPEN_HINT * (local_cluster(bootstrap, dir) is not None),
+            USAGE,
         )
     password = Secret(_given(password_file) if password_file is not None else _random())
     require_usable(password.reveal())
@@ -123,6 +127,8 @@ def _set(
         print(f"password: {password.reveal()}")
     if files is not None:
         say(f"settings for clients, with the password, are in {files}")
+    if not new:
+        say(f"running clients of {name} are cut off at once: restart them with the new password")
     if new:
         say(f"{name} may do nothing yet: ottla acls add {name} --consume TOPIC --group GROUP")
 

@@ -77,7 +77,22 @@ def start_controllers(cluster: ClusterNow, gone: tuple[int, ...], commands: Comm
     if not gone:
         return Advice("Look again in a few seconds.", commands.ottla("status"))
     text, command = commands.start(gone)
-    return Advice(f"{text} It is enough when a majority of the controllers runs.", command)
+    return Advice(
+        f"{text} It is enough when a majority of the controllers runs.{_start_first(cluster, gone)}",
+        command,
+    )
+
+
+def _start_first(cluster: ClusterNow, gone: tuple[int, ...]) -> str:
+    """The caution before several brokers are started: where unclean elections are allowed, who comes first leads."""
+    alone = {id: names for id in gone if (names := (cluster.alone or {}).get(id))}
+    if len(gone) == 1 or not alone:
+        return ""
+    each = listed(f"broker {id} (of {listed(names[:3])})" for id, names in alone.items())
+    return (
+        f" Caution: the only replica in sync is on {each}. If such a topic allows unclean elections, start that broker first,"
+        " with ottla nodes start: another one would lead without its records."
+    )
 
 
 def advertised_wrongly(cluster: ClusterNow, broker: BrokerNow) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from ottla.diagnosis.explain_broker import DutiesNow
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.metadata_history import entries_of
 from ottla.diagnosis.now import BrokerNow, ClusterNow, PartitionNow, QuorumNow, Reach
+from ottla.diagnosis.remedies import UNCLEAN
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import decode
+from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, decode
 from ottla.raft.messages import SnapshotId
 from ottla.raft.snapshots import CorruptSnapshot, read_snapshot, snapshot_ids
 from ottla.records.batch import CorruptBatch, batches
@@ -98,10 +99,20 @@ def stored_partitions(image: MetadataImage, topic: str, wanted: int | None) -> l
             each.adding,
             each.removing,
             image.min_insync_replicas(found, each),
+            unclean=_allows_unclean(image, topic),
         )
         for number, each in enumerate(found.partitions)
         if wanted in (None, number)
     ]  # fmt: skip
+
+
+def _allows_unclean(image: MetadataImage, topic: str) -> bool | None:
+    """As far as the metadata says it; the files of settings of the nodes may say it, too."""
+    for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, "")):
+        value = image.config(*resource).get(UNCLEAN)
+        if value is not None:
+            return value == "true"
+    return None
 
 
 def stored_duties(image: MetadataImage, broker: int) -> DutiesNow:

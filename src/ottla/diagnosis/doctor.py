@@ -27,6 +27,7 @@ from ottla.diagnosis.facts import (
     Place,
     TopicFacts,
 )
+from ottla.diagnosis.remedies import UNCLEAN
 from ottla.diagnosis.words import command
 from ottla.local.cluster import KILLED, RUNNING, STOPPED
 from ottla.wire.internal_topics import AUDIT_TOPIC, EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
@@ -69,6 +70,8 @@ OF_ONE_NODE = frozenset(
     }
 )
 """Settings that may differ from node to node."""
+FILES_OF_ONE_NODE = (".location", ".certificate.chain")
+"""How settings end that name a node's own files (ssl.keystore.location, with or without listener.name.X. before it)."""
 
 
 class FindingSeverity(StrEnum):
@@ -87,7 +90,7 @@ class HealthFinding:
     what: str
     why: str
     mend: str
-    """A command, or several with `&&` or `;` between them."""
+    """A command, or several with `&&` or `;` between them; or, for a file of settings, what to set in it."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,33 @@ class Case:
         return (
             f"systemctl start kafka  # on the machine of broker {broker}, or as you start it there"
         )
+
+    def start_all(self) -> str:
+        """First the brokers whose replica is the only one in sync where whoever comes first may lead."""
+        ended = {
+            each.node
+            for each in (() if self.facts.machine is None else self.facts.machine.nodes)
+            if each.state != RUNNING
+        }
+        first = sorted(id for id in self.sole_replicas() if id in ended)
+        up = self.ottla("up --detach")
+        if not first:
+            return up
+        names = ", ".join(name for id in first for name in self.sole_replicas()[id][:MANY])
+        return (
+            f"{' && '.join(self.ottla(f'nodes start {id}') for id in first)} && {up}  # in this order: {names} allows unclean"
+            f" elections, and only broker {_ids(first)} has every record"
+        )
+
+    def sole_replicas(self) -> dict[int, list[str]]:
+        """By broker: partitions that allow unclean elections, and whose only replica in sync it has."""
+        found: dict[int, list[str]] = {}
+        for topic in self.facts.topics:
+            for each in topic.partitions if topic.configs.get(UNCLEAN) == "true" else ():
+                complete = {*each.isr, *each.elr}
+                if len(complete) == 1 < len(each.replicas):
+                    found.setdefault(complete.pop(), []).append(each.name)
+        return found
 
     def node(self, broker: int) -> NodeProcessFacts | None:
         """Its process, if it is a node of a local cluster."""
@@ -212,8 +242,23 @@ def broker_fenced(case: Case) -> Iterator[HealthFinding]:
                 FindingSeverity.SERIOUS,
                 f"broker {each.id} ({each.host}:{each.port}) is fenced: {_why_fenced(case.node(each.id))}",
                 "It leads nothing and is in no ISR, so every partition on it has one replica less.",
-                case.start(each.id) + _if_paused(case.node(each.id)),
+                case.start(each.id)
+                + (_not_before(case, each.id) or _if_paused(case.node(each.id))),
             )
+
+
+def _not_before(case: Case, broker: int) -> str:
+    """Where an unclean election is allowed: whom this broker must not precede."""
+    live, alone = case.facts.live, case.sole_replicas()
+    for id, names in alone.items():
+        held = [
+            each.name
+            for each in case.facts.partitions
+            if each.name in names and broker in each.replicas
+        ]
+        if id != broker and id not in live and held:
+            return f"  # only after broker {id}: {held[0]} allows unclean elections, and no other replica has all its records"
+    return ""
 
 
 def _if_paused(node: NodeProcessFacts | None) -> str:
@@ -332,14 +377,15 @@ def nobody_answers(case: Case) -> Iterator[HealthFinding]:
 @_rule
 def quorum_has_no_leader(case: Case) -> Iterator[HealthFinding]:
     why = case.facts.unknown.get("the metadata quorum")
-    if why is not None:
+    # Who may not ask has no answer either: the report lists it under what could not be checked.
+    if why is not None and "AUTHORIZATION_FAILED" not in why:
         yield HealthFinding(
             "quorum-has-no-leader",
             FindingSeverity.SERIOUS,
             f"the metadata quorum does not answer: {why}",
             "Without an active controller nothing can be created or changed, and no leader is replaced"
             " when it fails.",
-            case.ottla("up --detach")
+            case.start_all()
             if case.facts.machine is not None and case.facts.machine.nodes
             else f"kafka-metadata-quorum.sh --bootstrap-server {_bootstrap(case.facts)} describe --status",
         )
@@ -566,7 +612,7 @@ def racks_incomplete(case: Case) -> Iterator[HealthFinding]:
             FindingSeverity.NOTE,
             f"broker {_ids(without)} has no broker.rack, and others have one",
             "Placement spreads replicas over racks only if all brokers name theirs.",
-            f"echo 'broker.rack=NAME' >> server.properties  # of broker {_ids(without)}, then restart it",
+            f"set broker.rack=NAME in server.properties of broker {_ids(without)}, then restart it",
         )
 
 
@@ -623,7 +669,7 @@ def settings_differ(case: Case) -> Iterator[HealthFinding]:
     values: dict[str, dict[int, str | None]] = {}
     for broker, settings in configs.items():
         for each in settings:
-            if not each.sensitive and each.name not in OF_ONE_NODE:
+            if not each.sensitive and not _may_differ(each.name):
                 values.setdefault(each.name, {})[broker] = each.value
     for name, by_broker in sorted(values.items()):
         if len(by_broker) == len(configs) and len(set(by_broker.values())) > 1:
@@ -635,8 +681,12 @@ def settings_differ(case: Case) -> Iterator[HealthFinding]:
                 FindingSeverity.WARNING,
                 f"{name} differs between brokers ({shown})",
                 "The cluster behaves differently after each change of leader or controller.",
-                f"echo '{name}={most}' >> server.properties  # of broker {_ids(odd)}, then restart it",
+                f"set {name}={most} in server.properties of broker {_ids(odd)}, then restart it",
             )
+
+
+def _may_differ(name: str) -> bool:
+    return name in OF_ONE_NODE or name.endswith(FILES_OF_ONE_NODE)
 
 
 # Disks

@@ -37,6 +37,7 @@ from ottla.diagnosis.remedies import (
     faster_copy,
     repair_directory,
     set_back,
+    start_in_order,
     wake,
 )
 from ottla.diagnosis.timeline import behind, left_because, told
@@ -95,7 +96,8 @@ def _stopped(s: PartitionSituation) -> Trouble | None:
         "Start the cluster. Every replica catches up and joins the ISR by itself.",
         s.commands.ottla("up --detach"),
     )
-    return Trouble(WRONG, headline, cause, "cannot write.", "cannot read.", (step,))
+    steps = start_in_order(now, s.cluster, step, s.commands)
+    return Trouble(WRONG, headline, cause, "cannot write.", "cannot read.", steps)
 
 
 def _no_controller(s: PartitionSituation) -> Trouble | None:
@@ -136,7 +138,7 @@ def _no_controller(s: PartitionSituation) -> Trouble | None:
         (*no_majority(s.cluster, gone, s.entries), frozen),
         producers,
         consumers,
-        (start_controllers(s.cluster, gone, s.commands),),
+        start_in_order(now, s.cluster, start_controllers(s.cluster, gone, s.commands), s.commands),
     )
 
 
@@ -166,6 +168,12 @@ def _offline(s: PartitionSituation) -> Trouble | None:
     if alive:
         cause.append(
             f"{capital(brokers(alive))} {is_are(alive)} alive but out of sync: {_may_lack(s, alive)}."
+        )
+    down = [id for id in others if id not in alive]
+    if now.unclean and may_lead and down:
+        cause.append(
+            f"Topic {now.topic} allows unclean elections: if {brokers(down, 'or')} starts before"
+            f" {brokers(may_lead, 'or')}, it may lead, and what it lacks is lost."
         )
     steps = [step for id in may_lead for step in repair(s, id)]
     if alive:

@@ -193,7 +193,8 @@ class Gathering:
 
     async def _moves(self, quorum: QuorumInfo | None) -> list[Reassignment]:
         """Only the active controller knows them. Whoever waited for it already need not wait again."""
-        if quorum is None:
+        may_not_ask = "AUTHORIZATION_FAILED" in self._unknown.get("the metadata quorum", "")
+        if quorum is None and not may_not_ask:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no active controller answers")
         return await self._client.reassignments()
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from ottla.diagnosis.explanation import Advice
 from ottla.diagnosis.now import BrokerNow, ClusterNow, Commands, PartitionNow, Reach
-from ottla.diagnosis.words import listed, size
+from ottla.diagnosis.words import brokers, listed, size
 
 Limit = tuple[str, int, int]
 """A replication throttle: role (leader or follower), broker, and bytes per second."""
@@ -111,6 +111,45 @@ def correct_listener(
         Advice(
             "When all replicas are in sync again, allow them as before, if you must.",
             set_back(now, (UNCLEAN,), commands),
+        ),
+    )
+
+
+def start_in_order(
+    now: PartitionNow, cluster: ClusterNow, others: Advice, commands: Commands
+) -> tuple[Advice, ...]:
+    """Before `others`, which starts several brokers: those that have every committed record, where whoever comes first
+    may lead."""
+    complete = tuple(dict.fromkeys((*now.isr, *now.elr)))
+    behind = tuple(id for id in now.replicas if id not in complete)
+    if not now.unclean or not complete or not behind:
+        return (others,)
+    if any(cluster.broker(id).answers for id in complete):
+        return (others,)
+    only = (
+        f"Broker {complete[0]} is the only replica in sync"
+        if len(complete) == 1
+        else f"Only {brokers(complete)} are in sync"
+    )
+    alive = [id for id in behind if cluster.broker(id).answers]
+    race = (
+        f" Even so {brokers(alive, 'or')}, which runs, may be elected before it is back."
+        if alive
+        else ""
+    )
+    return (
+        Advice(
+            f"{only}, and topic {now.topic} allows unclean elections: start {brokers(complete, 'or')} first. If"
+            f" {brokers(behind, 'or')} can be elected before, what it lacks is lost.{race}",
+            " && ".join(filter(None, (commands.start((id,))[1] for id in complete))),
+        ),
+        Advice(
+            "As soon as there is an active controller, forbid unclean elections, before any other replica starts.",
+            commands.ottla(f"topics alter {now.topic} -c {UNCLEAN}=false"),
+        ),
+        Advice(
+            f"Only when {brokers(complete, 'or')} leads {now.name} again: {others.text[0].lower()}{others.text[1:]}",
+            others.command,
         ),
     )
 

@@ -28,11 +28,20 @@ AGREED: Final = (
 """Settings that all brokers must share: otherwise it depends on the broker who may do what."""
 
 
+OPEN_CLUSTER: Final = (
+    "ottla up --secure beside it, and move the clients; or close this one in place, in the order that docs/SECURITY.md names"
+    " (an authorizer alone locks the nodes out: their principals must be super users first)"
+)
+
+
 class Danger(StrEnum):
     red = "red"
     """Somebody can do, or see, what was not meant; or soon nobody can do anything."""
     yellow = "yellow"
     """It does no harm yet, or has no effect."""
+
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class SecurityFinding(NamedTuple):
@@ -63,6 +72,19 @@ class OpenFile(NamedTuple):
     mode: int
 
 
+class Succession(NamedTuple):
+    """A new CA that takes over from another: both are trusted."""
+
+    whose: str
+    """nodes or clients."""
+    signs: bool
+    """Step 2 of 3 is done: the new one signs."""
+    trust: str
+    """The file with both."""
+    following: str
+    """The command of the next step."""
+
+
 class SecurityFacts(NamedTuple):
     brokers: Mapping[int, Mapping[str, str]] = {}
     """The settings of each."""
@@ -71,6 +93,7 @@ class SecurityFacts(NamedTuple):
     acls: Sequence[Acl] = ()
     certificates: Sequence[CertificateFacts] = ()
     open_files: Sequence[OpenFile] = ()
+    successions: Sequence[Succession] = ()
     unknown: Mapping[str, str] = {}
     """What could not be asked, and why."""
 
@@ -82,6 +105,7 @@ def security_findings(facts: SecurityFacts) -> list[SecurityFinding]:
         *_listeners(facts),
         *_disagreements(facts),
         *_certificates(facts),
+        *_successions(facts),
         *_files(facts),
         *_users(facts),
         *_acls(facts),
@@ -106,7 +130,7 @@ def _authorizer(facts: SecurityFacts) -> Iterator[SecurityFinding]:
         if not settings.get("authorizer.class.name"):
             yield _red(
                 "there is no authorizer: everybody who connects may do everything",
-                "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer on every node",
+                OPEN_CLUSTER,
             )
             continue
         for who in _super_users(settings):
@@ -135,7 +159,8 @@ def _listeners(facts: SecurityFacts) -> Iterator[SecurityFinding]:
         }
         for listener in filter(None, settings.get("listeners", "").split(",")):
             name, _, address = listener.partition("://")
-            protocol = protocols.get(name, name)
+            # Kafka takes the listeners of controllers for PLAINTEXT where nothing maps them.
+            protocol = protocols.get(name, name if name in PROTOCOLS else "PLAINTEXT")
             host = address.rpartition(":")[0].strip("[]")
             if not protocol.endswith("SSL"):
                 reach = "every user of this machine" if _is_loopback(host) else "the network"
@@ -229,6 +254,16 @@ def _certificates(facts: SecurityFacts) -> Iterator[SecurityFinding]:
                 f"the certificate of {each.whose} does not name {', '.join(missing)}, where others connect to it",
                 each.renew,
             )
+
+
+def _successions(facts: SecurityFacts) -> Iterator[SecurityFinding]:
+    for whose, signs, trust, following in facts.successions:
+        done, next_step = ("2", "3 (forget the old)") if signs else ("1", "2 (the new one signs)")
+        clients = f"when all clients run with {trust}, " if whose == "nodes" else ""
+        yield _yellow(
+            f"two CAs of the {whose} are trusted: step {done} of 3 to a new one is done, step {next_step} is next",
+            f"{clients}{following}",
+        )
 
 
 def _files(facts: SecurityFacts) -> Iterator[SecurityFinding]:

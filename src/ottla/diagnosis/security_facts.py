@@ -12,11 +12,16 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from ottla.client.admin import BROKER, Admin
 from ottla.client.client import Client
 from ottla.client.security_admin import SecurityAdmin
-from ottla.diagnosis.security_check import CertificateFacts, OpenFile, SecurityFacts
-from ottla.local.certificates import read_certificates
+from ottla.diagnosis.security_check import (
+    CertificateFacts,
+    OpenFile,
+    SecurityFacts,
+    Succession,
+)
+from ottla.local.certificates import RollStep, read_certificates
 from ottla.local.client_files import clients_directory
 from ottla.local.cluster import LocalCluster
-from ottla.local.secure import certificate_file
+from ottla.local.secure import authorities, certificate_file
 from ottla.wire.errors import KafkaError
 
 
@@ -52,8 +57,18 @@ async def asked_facts(client: Client) -> SecurityFacts:
 def local_facts(cluster: LocalCluster, facts: SecurityFacts, now: datetime.datetime) -> SecurityFacts:  # fmt: skip
     """The same, with what the cluster's directory shows."""
     return facts._replace(
-        certificates=list(_certificates(cluster, now)), open_files=list(_open_files(cluster))
+        certificates=list(_certificates(cluster, now)),
+        open_files=list(_open_files(cluster)),
+        successions=list(_successions(cluster)),
     )
+
+
+def _successions(cluster: LocalCluster) -> Iterator[Succession]:
+    for each in authorities(cluster.directory) if cluster.secure else ():
+        step = each.latest_step
+        if step is not None:
+            again = f"ottla security rotate {each.name} --ca --dir {cluster.directory}"
+            yield Succession(each.name, step is RollStep.SIGNS, str(each.trust), again)
 
 
 def _certificates(cluster: LocalCluster, now: datetime.datetime) -> Iterator[CertificateFacts]:

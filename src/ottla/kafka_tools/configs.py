@@ -308,7 +308,8 @@ def _check_quotas(kinds: list[str], added: dict[str, str], deleted: list[str]) -
             )
         if scram:
             raise ToolError(
-                "SCRAM credentials need a cluster with security: use Apache Kafka's tool"
+                "This tool takes no passwords: every user of the machine reads the arguments of a process. Use"
+                " ottla users add NAME or ottla users rotate NAME (with -b and --password-file), or ottla users remove NAME"
             )
 
 

@@ -38,5 +38,5 @@ def said(error: Exception) -> str | None:
     from ottla.client.connections import Unreachable
 
     if isinstance(error, Unreachable):
-        return f"{error}; is the cluster up, is --bootstrap-server right?"
+        return f"{error}; is the cluster up, is --bootstrap-server right, does it want TLS or a login (--command-config)?"
     return None

@@ -3,6 +3,7 @@ and how a UUID is written."""
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -13,6 +14,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 K = TypeVar("K")
 _MASK: Final = 0xFFFFFFFF
+_OF_TOPIC: Final = re.compile(r"topic (?P<topic>\S+)$|(?P<place>\S+)-\d+( at offset -?\d+)?$")
+"""How our client says what it asked for, where the broker gives no text."""
 
 
 def string_hash(text: str) -> int:
@@ -93,6 +96,10 @@ def place_text(place: tuple[str, int]) -> str:
 
 def message_of(error: KafkaError) -> str:
     """An exception's getMessage()."""
+    if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED and (
+        of := _OF_TOPIC.match(error.message)
+    ):
+        return f"Not authorized to access topics: [{of['topic'] or of['place']}]"
     return error.message or EXCEPTIONS[error.code][1]
 
 

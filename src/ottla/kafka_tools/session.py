@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from ottla.client import BlockingClient, Client
 from ottla.client.admin import Admin
 from ottla.client.command_config import client_from, is_secured, read_command_config
+from ottla.client.connections import SecurityRefused, Unreachable
 from ottla.config.values import ConfigError, split_address
 from ottla.kafka_tools.options import ToolError
 
@@ -41,7 +42,18 @@ def with_cluster(
 ) -> T:
     """Connect, do the work, and close."""
     with _client(bootstrap, settings, client_id, timeout_ms) as blocking:
-        return blocking.run(work(ToolSession(blocking.client, Admin(blocking.client))))
+        try:
+            return blocking.run(work(ToolSession(blocking.client, Admin(blocking.client))))
+        except SecurityRefused:
+            raise
+        except (Unreachable, ConnectionError, TimeoutError):
+            # Imported here: TLS takes time to import, and is asked for only after a failure.
+            from ottla.client.wanted import missing_security
+
+            wanted = missing_security(addresses(bootstrap), settings)
+            if wanted is not None:
+                raise ToolError(wanted) from None
+            raise
 
 
 def _client(

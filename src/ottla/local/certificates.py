@@ -201,6 +201,13 @@ class AuthorityFiles:
         assert isinstance(key, ec.EllipticCurvePrivateKey), "we made it"
         return Authority(read_certificates(self._file(f"{which}.crt"))[0], key)
 
+    @property
+    def latest_step(self) -> RollStep | None:
+        """What `roll` did last, while two CAs are trusted; None if there is one."""
+        if self._file("ca-old.crt").exists():
+            return RollStep.SIGNS
+        return RollStep.TRUSTED if self._file("ca-next.key").exists() else None
+
     def roll(self, cluster: str, now: datetime.datetime) -> RollStep:
         """The next step of a new CA's way."""
         old = self._file("ca-old.crt")

@@ -319,7 +319,7 @@ class LocalCluster:
             from ottla.local.secure import node_settings
 
             settings |= node_settings(self, node.id)
-            reached = f"{self.hosts[0] if self.hosts else HOST}:{node.port}"
+            reached = self.reached_at(node)
             settings["advertised.listeners"] = (
                 f"CLIENTS://{reached},INTERNAL://{HOST}:{node.internal_port}"
             )
@@ -330,6 +330,14 @@ class LocalCluster:
     @property
     def bootstrap(self) -> str:
         return ",".join(node.address for node in self.nodes.values())
+
+    @property
+    def advertised(self) -> str:
+        """As `bootstrap`, for clients that may be on other machines."""
+        return ",".join(self.reached_at(node) for node in self.nodes.values())
+
+    def reached_at(self, node: LocalNode) -> str:
+        return f"{self.hosts[0]}:{node.port}" if self.hosts else node.address
 
     @property
     def running(self) -> list[LocalNode]:

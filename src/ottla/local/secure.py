@@ -116,7 +116,7 @@ def write_login(cluster: LocalCluster, user: str, password: str) -> Path:
     """The files of a user's clients; where they are."""
     nodes, _ = authorities(cluster.directory)
     directory = user_directory(cluster.directory, user)
-    login = UserLogin(cluster.bootstrap, user, password, directory)
+    login = UserLogin(cluster.advertised, user, password, directory)
     write_client_files(login, nodes.trust.read_bytes())
     return directory
 

@@ -666,3 +666,49 @@ def test_a_broker_whose_process_runs_is_continued_and_not_started() -> None:
     (found,) = examine(replace(HEALTHY, brokers=brokers(fenced=True)))
     assert "its process 103 runs, and is paused" in found.what
     assert found.mend.startswith("kill -CONT 103  # if it is paused")
+
+
+def test_files_of_one_node_are_not_compared() -> None:
+    names = (
+        "ssl.keystore.location",
+        "ssl.truststore.location",
+        "listener.name.clients.ssl.truststore.location",
+    )
+    configs = {
+        id: tuple(config(name, f"/d/node-{id}/{name}") for name in names) for id in (1, 2, 3)
+    }
+    assert not examine(replace(HEALTHY, broker_configs=configs))
+
+
+def test_a_setting_that_differs_is_to_be_set_not_appended() -> None:
+    odd = {**HEALTHY.broker_configs, 3: (config("log.retention.ms", "2"),)}
+    (finding,) = examine(replace(HEALTHY, broker_configs=odd))
+    assert finding.mend.startswith("set log.retention.ms=") and "of broker 3" in finding.mend
+
+
+def test_the_only_replica_in_sync_is_started_first_where_unclean_elections_are_allowed() -> None:
+    alone = orders(
+        partitions=(partition(0, replicas=(2, 3), leader=2, isr=(2,)),),
+        configs=SETTINGS | {"unclean.leader.election.enable": "true"},
+    )
+    ended = tuple(node(id, state="killed", pid=None) for id in (2, 3))
+    facts = replace(
+        HEALTHY,
+        topics=(alone,),
+        machine=machine(nodes=(node(1), *ended)),
+        unknown={"the metadata quorum": "no majority"},
+    )
+    (lost,) = (each for each in examine(facts) if each.rule == "quorum-has-no-leader")
+    assert lost.mend.startswith("ottla nodes start 2 && ottla up --detach")
+    fenced = tuple(each._replace(fenced=each.id > 1) for each in HEALTHY.brokers)
+    mends = [
+        each.mend
+        for each in examine(replace(facts, brokers=fenced))
+        if each.rule == "broker-fenced"
+    ]
+    assert [("only after broker 2" in mend) for mend in mends] == [False, True]
+
+
+def test_who_may_not_ask_for_the_quorum_is_not_told_that_it_is_lost() -> None:
+    refused = {"the metadata quorum": "CLUSTER_AUTHORIZATION_FAILED: Cluster authorization failed."}
+    assert not examine(replace(HEALTHY, unknown=refused))

@@ -200,6 +200,34 @@ def test_without_a_majority_it_says_how_many_controllers_are_missing() -> None:
     assert led_elsewhere.consumers == ("cannot read.",)
 
 
+def test_where_unclean_elections_are_allowed_the_only_replica_in_sync_is_started_first() -> None:
+    down = cluster(_2=killed(2), _3=killed(3))
+    known = replace(down, quorum=QuorumNow(None, (1, 2, 3)), alone={2: ("orders-0",)})
+    alone = replace(WHOLE, leader=2, replicas=(2, 3), isr=(2,), unclean=True)
+    explained = of_partition(alone, known)
+    assert commands_of(explained) == [
+        "ottla nodes start 2",
+        f"ottla topics alter orders -c {UNCLEAN}=false",
+        "ottla up --detach",
+    ]
+    assert explained.steps[0].text.startswith(
+        "Broker 2 is the only replica in sync, and topic orders allows unclean elections: start broker 2 first."
+    )
+    assert explained.steps[2].text.startswith("Only when broker 2 leads orders-0 again: start")
+    stopped = replace(known, stopped=True)
+    assert commands_of(of_partition(alone, stopped))[0] == "ottla nodes start 2"
+    for harmless in (
+        replace(alone, unclean=False),
+        replace(alone, isr=(2, 3)),
+        replace(alone, replicas=(1, 2), isr=(1, 2)),
+    ):
+        assert commands_of(of_partition(harmless, known)) == ["ottla up --detach"]
+    offline = replace(alone, leader=-1)
+    assert "if broker 3 starts before broker 2, it may lead" in of_partition(offline, down).text()
+    broker = explain_broker(killed(2), DutiesNow(1, 1, (), ()), known, [], LOCAL)
+    assert any("start that broker first" in step.text for step in broker.steps)
+
+
 def test_a_leader_that_clients_cannot_reach_although_it_is_alive_advertises_a_wrong_address() -> (
     None
 ):

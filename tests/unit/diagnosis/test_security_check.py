@@ -10,6 +10,7 @@ from ottla.diagnosis.security_check import (
     Danger,
     OpenFile,
     SecurityFacts,
+    Succession,
     security_findings,
 )
 from ottla.security.operations import AclOperation, Permission, ResourceType
@@ -40,6 +41,27 @@ def found(facts: SecurityFacts) -> list[tuple[str, str]]:
 def test_nothing_is_found_where_all_is_well() -> None:
     facts = SecurityFacts(brokers={1: GOOD, 2: GOOD}, users=[("admin", 16384)], certificates=[NODE])
     assert found(facts) == []
+
+
+def test_an_open_cluster_is_not_told_to_lock_its_own_nodes_out() -> None:
+    facts = SecurityFacts(brokers={1: GOOD | {"authorizer.class.name": ""}})
+    (finding,) = security_findings(facts)
+    assert finding.mend.startswith("ottla up --secure") and "docs/SECURITY.md" in finding.mend
+
+
+def test_a_listener_without_tls_is_shown_with_its_protocol_not_its_name() -> None:
+    listener = {"listeners": "CONTROLLER://10.0.0.1:9", "listener.security.protocol.map": ""}
+    facts = SecurityFacts(brokers={1: GOOD | listener})
+    assert any("CONTROLLER://10.0.0.1:9 has no TLS (PLAINTEXT)" in what for _, what in found(facts))
+
+
+def test_between_two_cas_the_next_step_is_named() -> None:
+    again = "ottla security rotate nodes --ca"
+    for signs, step in ((False, "step 1 of 3"), (True, "step 2 of 3")):
+        facts = SecurityFacts(successions=[Succession("nodes", signs, "/d/trust.crt", again)])
+        (finding,) = security_findings(facts)
+        assert "two CAs of the nodes are trusted" in finding.what and step in finding.what
+        assert finding.mend == f"when all clients run with /d/trust.crt, {again}"
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,16 @@ from ottla.raft.outputs import Send
 from ottla.raft.voters import QuorumEndpoint
 from ottla.runtime.seams import Network
 from ottla.wire.channel import Channel
-from ottla.wire.errors import InvalidFrame, KafkaError
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 
 logger = logging.getLogger(__name__)
+
+
+def _why(error: int) -> str:
+    """In words, where the cause is a setting."""
+    if error != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return ""
+    return ", this node's principal is no super user there: add it to super.users of all nodes"
 
 
 class RaftChannels:
@@ -120,7 +127,8 @@ class _VoterChannel:
                 answer = read_answer(send.request, version, frame, offset)
                 if isinstance(answer, RefusedAnswer):
                     logger.warning(
-                        "quorum request refused peer=%d api=%s error=%d",
+                        "quorum request refused%s peer=%d api=%s error=%d",
+                        _why(answer.error),
                         self._node,
                         key.name,
                         answer.error,
