@@ -173,7 +173,9 @@ class Node:
             )
         self._tell(NodeStarted)
         for journal in self._journals:
-            assert self.quorum is not None, "only designs without event log and audit have no quorum"
+            assert self.quorum is not None, (
+                "only designs without event log and audit have no quorum"
+            )
             journal.start(self.quorum, self._to_controller)
 
     def _connection_limits(self, is_broker: bool) -> ConnectionLimits:
