@@ -108,6 +108,8 @@ async def _from_topic(
             ended = True
             for each in sorted(past, key=lambda each: each.at_ms):
                 show(each)
+            if not past and not follow:
+                warn("no decision and no login in the audit that fits")
         elif wanted(entry):
             (show if ended else past.append)(entry)
 

@@ -322,7 +322,7 @@ def test_answers_about_impossible_names_are_kept_up_to_a_number_of_bytes(running
         node = running.node
         node.allow()
         channel = await node.client()
-        handler = node.node.servers["PLAINTEXT"].handlers[ApiKey.METADATA].__self__  # type: ignore[attr-defined]
+        handler = node.node.servers["PLAINTEXT"].handlers[ApiKey.METADATA].__self__
         for number in range(50):
             names = [{"name": f"{number}-{i}-" + "x" * 32_000} for i in range(60)]
             answer = await asked(channel, ApiKey.METADATA, {"topics": names}, 12)

@@ -20,8 +20,8 @@ from ottla.sim.oracle.access_checker import (
     LITERAL,
     PREFIXED,
     AccessChecker,
+    AccessQuestion,
     AccessState,
-    Asked,
     Question,
     allows,
 )
@@ -91,8 +91,8 @@ def checker(states: Mapping[float, list[AccessControlEntryRecord]]) -> AccessChe
     return made
 
 
-def asked(sent_at: float, answered_at: float) -> Asked:
-    return Asked("alice", HERE, 1, "FETCH", ((READ,),), sent_at, answered_at)
+def asked(sent_at: float, answered_at: float) -> AccessQuestion:
+    return AccessQuestion("alice", HERE, 1, "FETCH", ((READ,),), sent_at, answered_at)
 
 
 def rules(checker: AccessChecker) -> list[str]:
