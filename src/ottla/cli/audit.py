@@ -50,7 +50,7 @@ def audit(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Show who logged in, who was denied what, and who changed what.
+    """Show who logged in, was denied, or changed what.
 
     From the topic __ottla_audit, which needs READ on it. A cluster on this machine that has no such topic
     shows the authorizer's lines in the logs of its nodes: denials only.

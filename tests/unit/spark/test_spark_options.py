@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from ottla.client.security import Security
 from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.errors import OptionError
 from ottla.spark.kafka_names import FOLLOWED, OF_KAFKAS_CLIENTS
@@ -199,19 +202,25 @@ def test_every_kafka_option_that_is_asked_for_is_on_the_list() -> None:
             self.asked.add(name)
             return super().text(name, default)
 
+    class NotedSettings(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            reading.asked.add(f"kafka.{name}")
+            return super().get(name, default)
+
     secured = {
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required"
         ' username="a" password="b";',
-        "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.certificates": "…",
-        "kafka.ssl.keystore.type": "PEM",
-        "kafka.ssl.keystore.certificate.chain": "…",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "…",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "…",
     }
-    reading, writing = Noted(secured), Noted({"topic": "t"})
+    reading, writing = Noted({}), Noted({"topic": "t"})
     ReadOptions.of(reading, streaming=True)
     ConnectionOptions.of(reading)
+    Security.of(NotedSettings(secured))
     asked = {name for name in reading.asked if name.startswith("kafka.")}
     assert asked <= {f"kafka.{name}" for name in FOLLOWED}
     pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")

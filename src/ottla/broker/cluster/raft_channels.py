@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 def _why(error: int) -> str:
     """In words, where the cause is a setting."""
     if error != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        return ""
-    return ", this node's principal is no super user there: add it to super.users of all nodes"
+        return "none"
+    return "this node's principal is no super user there: add it to super.users of all nodes"
 
 
 class RaftChannels:
@@ -127,11 +127,11 @@ class _VoterChannel:
                 answer = read_answer(send.request, version, frame, offset)
                 if isinstance(answer, RefusedAnswer):
                     logger.warning(
-                        "quorum request refused%s peer=%d api=%s error=%d",
-                        _why(answer.error),
+                        "quorum request refused peer=%d api=%s error=%d hint=%s",
                         self._node,
                         key.name,
                         answer.error,
+                        _why(answer.error),
                     )
                     peers.on_failure(send)
                 else:
