@@ -155,20 +155,20 @@ def _error(work: Callable[[], object]) -> KafkaError:
 def test_a_wrong_password_a_wrong_ca_and_a_missing_right(secure: Cluster, topic: str) -> None:
     right = secure.client_settings("alice")
 
-    def error_with(**changed: str) -> int:
-        """The first error of a client that stays without a broker."""
+    def is_told(expected: str, **changed: str) -> bool:
+        """Whether a client that stays without a broker hears this. librdkafka gives the same cause one of several codes."""
         seen: list[KafkaError] = []
         settings = right | {name.replace("_", "."): text for name, text in changed.items()}
         producer = Producer(settings | {"error_cb": seen.append})
         for _ in range(300):
             producer.poll(0.1)
-            if seen:
-                return int(seen[0].code())
-        raise AssertionError("no error")
+            if any(expected in str(error) for error in seen):
+                return True
+        raise AssertionError(f"only {seen}")
 
-    assert error_with(sasl_password="wrong") == KafkaError._AUTHENTICATION
+    assert is_told("Authentication failed", sasl_password="wrong")
     other = secure.client_directory().parent.parent / "secrets" / "clients-ca.crt"
-    assert error_with(ssl_ca_location=str(other)) == KafkaError._SSL
+    assert is_told("certificate verify failed", ssl_ca_location=str(other))
 
     delivered: list[KafkaError | None] = []
     producer = Producer(right)
