@@ -13,7 +13,7 @@ from ottla.sim.run.outcome import Verdict
 from ottla.sim.run.scenario import run_seed
 from ottla.sim.run.unclean import unclean_options
 
-SEEDS = (2, 3, 4)
+SEEDS = (3, 4, 6)
 WITH_A_LOSS = 3
 """A seed that loses many records, in several elections."""
 
