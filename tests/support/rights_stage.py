@@ -193,8 +193,7 @@ class RightsCluster:
         known = set_stage(self._ask_as_admin, node)
         self._known = {
             Listener.BROKER: known,
-            Listener.CONTROLLER: known
-            | {Known.NODE: controller, Known.NODE_NAME: str(controller)},
+            Listener.CONTROLLER: known | {Known.NODE: controller, Known.NODE_NAME: str(controller)},
         }
         self._give_rights()
         self._make_token()
@@ -226,7 +225,9 @@ class RightsCluster:
 
     def _ask_as_admin(self, key: ApiKey, fields: Fields, version: int | None = None) -> Any:
         with _Connection(self._admin_port, "admin") as connection:
-            return connection.ask(key, APIS[key].max_version if version is None else version, fields)
+            return connection.ask(
+                key, APIS[key].max_version if version is None else version, fields
+            )
 
     def _ask_as(self, listener: Listener, user: str, key: ApiKey, fields: Fields) -> Any:
         with _Connection(self._ports[listener], "client") as connection:
@@ -276,9 +277,11 @@ class RightsCluster:
         made = self._ask_as(Listener.BROKER, OWNER, ApiKey.CREATE_DELEGATION_TOKEN, fields)
         assert not outcome(made, (), {}), made
         wait_until(
-            lambda: self._ask_as(
-                Listener.BROKER, OWNER, ApiKey.DESCRIBE_DELEGATION_TOKEN, {"owners": None}
-            ).tokens,
+            lambda: (
+                self._ask_as(
+                    Listener.BROKER, OWNER, ApiKey.DESCRIBE_DELEGATION_TOKEN, {"owners": None}
+                ).tokens
+            ),
             _WAIT_S,
             "the broker has the token",
         )

@@ -75,6 +75,7 @@ from ottla.raft.format import (
     load_properties,
 )
 from ottla.runtime import File, Runtime
+from ottla.security.needs import CLUSTER_ACTION
 from ottla.wire.apis import KEPT_RECORDS, ApiKey
 from ottla.wire.types import TopicPartition
 
@@ -267,6 +268,9 @@ class Node:
                 DescribeConfigsHandler(settings, lambda: quorum.image),
                 DescribeTokensHandler(settings, lambda: quorum.image),
             )
+            # What is about the loggers of this node alone is not for the quorum.
+            alter = handlers[ApiKey.INCREMENTAL_ALTER_CONFIGS]
+            handlers |= handlers_of(LoggerHandlers(settings.node_id, alter, CLUSTER_ACTION))
             self._serve(settings.controller_listeners, handlers)
         if self.logins is not None:
             quorum.on_image.append(self.logins.image_changed)
