@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.rights_stage import RightsCluster, cluster_of_rights
-from support.rights_table import CASES, Listener
+from support.rights.exchange import Listener
+from support.rights.stage import RightsCluster, cluster_of_rights
+from support.rights.table import CASES
 
 pytestmark = pytest.mark.timeout(180)
 

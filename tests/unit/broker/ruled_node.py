@@ -91,12 +91,12 @@ class RuledNode:
 
         async def open_channel() -> Channel:
             server = self.node.servers[listener]
-            before = set(server.connections)
             host, port = "127.0.0.1", self.node.endpoints[listener].port
             channel = await Channel.open(self._runtime.network, host, port, client_id)
             await channel.negotiate(20)
-            (mine,) = set(server.connections) - before
-            mine.authenticated(user(name))
+            mine = f":{channel.local[1]}"
+            (connection,) = [each for each in server.connections if each.peer.endswith(mine)]
+            connection.authenticated(user(name))
             return channel
 
         return self.run(open_channel())

@@ -20,13 +20,13 @@ from ottla.wire.errors import ErrorCode, InvalidFrame
 from ottla.wire.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.wire.types import ZERO_UUID
 from support.cluster import HOST, receive, wait_until
-from support.rights_table import (
-    CASES,
+from support.rights.exchange import (
     GROUP,
     MEMBER,
     MEMBERS,
     OLD_GROUPS,
     OPEN_TXN,
+    OTHER_TOPIC,
     OWNER,
     SUBSCRIBED,
     TOPIC,
@@ -40,6 +40,7 @@ from support.rights_table import (
     filled,
     outcome,
 )
+from support.rights.table import CASES
 from support.sasl import WithLogins, cluster_with_logins
 
 _REQUEST = Struct(">ihhih")
@@ -117,6 +118,7 @@ def set_stage(ask: Ask, node: int) -> dict[Known, object]:
         {
             "topics": [
                 topic(TOPIC, min_insync_replicas="1"),
+                topic(OTHER_TOPIC, min_insync_replicas="1"),
                 topic(GROUP_METADATA_TOPIC, **internal),
                 topic(TRANSACTION_STATE_TOPIC, **internal),
             ],
@@ -133,7 +135,8 @@ def set_stage(ask: Ask, node: int) -> dict[Known, object]:
                 "generation_id_or_member_epoch": -1,
                 "member_id": "",
                 "topics": [
-                    {"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 1}]}
+                    {"name": name, "partitions": [{"partition_index": 0, "committed_offset": at}]}
+                    for at, name in enumerate((TOPIC, OTHER_TOPIC), 1)
                 ],
             },
             9,
@@ -156,20 +159,22 @@ def set_stage(ask: Ask, node: int) -> dict[Known, object]:
 
     wait_until(assigned, _WAIT_S, f"{TOPIC} is assigned to {MEMBER}")
     for id in (TXN, OPEN_TXN):
-        begun = {"transactional_id": id, "transaction_timeout": _TXN_TIMEOUT_MS}
-        producer = until_taken(ApiKey.INIT_PRODUCER_ID, begun)
+        asked = {"transactional_id": id, "transaction_timeout": _TXN_TIMEOUT_MS}
+        producer = until_taken(ApiKey.INIT_PRODUCER_ID, asked)
     begun = {
         "transactional_id": OPEN_TXN,
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
-        "topics": [{"name": TOPIC, "partitions": [0]}],
+        "topics": [{"name": name, "partitions": [0]} for name in (TOPIC, OTHER_TOPIC)],
     }
     fields = {f"v3_and_below_{name}": value for name, value in begun.items()}
     until_taken(ApiKey.ADD_PARTITIONS_TO_TXN, fields, 3)
-    by_name = {"name": TOPIC, "topic_id": ZERO_UUID}
-    shown = ask(ApiKey.METADATA, {"topics": [by_name], "allow_auto_topic_creation": False})
+    by_name = [{"name": name, "topic_id": ZERO_UUID} for name in (TOPIC, OTHER_TOPIC)]
+    shown = ask(ApiKey.METADATA, {"topics": by_name, "allow_auto_topic_creation": False})
+    ids = {each.name: each.topic_id for each in shown.topics}
     return {
-        Known.TOPIC_ID: shown.topics[0].topic_id,
+        Known.TOPIC_ID: ids[TOPIC],
+        Known.OTHER_ID: ids[OTHER_TOPIC],
         Known.NODE: node,
         Known.NODE_NAME: str(node),
     }
