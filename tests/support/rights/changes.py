@@ -6,7 +6,7 @@ import dataclasses
 from typing import Final
 from uuid import UUID
 
-from ottla.security.operations import WILDCARD, ResourceType
+from ottla.security.operations import CLUSTER_NAME, WILDCARD, ResourceType
 from ottla.security.operations import AclOperation as O
 from ottla.wire.apis import ApiKey
 from ottla.wire.internal_topics import (
@@ -76,10 +76,15 @@ CHANGES: Final = [
         exchange(
             ApiKey.CREATE_TOPICS,
             _NEW_TOPIC,
-            Lack(right, {"topics.error_code": 29}),
-            Lack((T, "new", O.DESCRIBE_CONFIGS), {"topics.topic_config_error_code": 29}),
+            Lack(right, {"topics.error_code": 29, "topics.num_partitions": -1}),
+            Lack(
+                (T, "new", O.DESCRIBE_CONFIGS),
+                {"topics.topic_config_error_code": 29, "topics.num_partitions": -1},
+            ),
             at=BOTH,
             when=when,
+            served={"topics.num_partitions": 1},
+            looks_at=("topics.num_partitions",),
         )
         for when, right in (
             ("always", (T, "new", O.CREATE)),
@@ -218,7 +223,14 @@ CHANGES: Final = [
         at=BOTH,
         codes="filter_results.error_code",
     ),
-    exchange(ApiKey.DESCRIBE_ACLS, _FILTER, DESCRIBE, at=BOTH),
+    exchange(
+        ApiKey.DESCRIBE_ACLS,
+        {**_FILTER, "resource_type_filter": 4, "resource_name_filter": CLUSTER_NAME},
+        DESCRIBE,
+        at=BOTH,
+        served={"resources.resource_name": CLUSTER_NAME},
+        looks_at=("resources.resource_name",),
+    ),
     exchange(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": []}, DESCRIBE),
     exchange(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
@@ -237,6 +249,8 @@ CHANGES: Final = [
         },
         DESCRIBE,
         at=BOTH,
+        served={"topics.topic_name": CLUSTER_METADATA_TOPIC},
+        looks_at=("topics.topic_name",),
     ),
     exchange(
         ApiKey.ADD_RAFT_VOTER,

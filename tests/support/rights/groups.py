@@ -187,13 +187,14 @@ GROUPS: Final = [
         exchange(
             ApiKey.FIND_COORDINATOR,
             {"coordinator_keys": [name], "key_type": kind},
-            right,
+            Lack(right, {"coordinators.error_code": code, "coordinators.host": ""}),
             when=when,
-            codes="coordinators.error_code",
+            served={"coordinators.host": "127.0.0.1"},
+            looks_at=("coordinators.host",),
         )
-        for when, name, kind, right in (
-            ("a group", GROUP, 0, on_group(O.DESCRIBE)),
-            ("a transaction", TXN, 1, on_transaction(O.DESCRIBE)),
+        for when, name, kind, right, code in (
+            ("a group", GROUP, 0, on_group(O.DESCRIBE), 30),
+            ("a transaction", TXN, 1, on_transaction(O.DESCRIBE), 53),
         )
     ),
     exchange(

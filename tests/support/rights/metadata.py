@@ -57,14 +57,26 @@ def _created_on_use(right: Given, name: str) -> Exchange:
     )
 
 
-_KINDS_OF_CONFIGS: Final[list[tuple[str, int, str | Known, Given]]] = [
-    ("a topic", 2, TOPIC, on_topic(O.DESCRIBE_CONFIGS)),
-    ("a group", 32, GROUP, on_group(O.DESCRIBE_CONFIGS)),
+_KINDS_OF_CONFIGS: Final[list[tuple[str, int, str | Known, Given, str]]] = [
+    ("a topic", 2, TOPIC, on_topic(O.DESCRIBE_CONFIGS), "cleanup.policy"),
+    ("a group", 32, GROUP, on_group(O.DESCRIBE_CONFIGS), "consumer.session.timeout.ms"),
     *(
-        ("a broker, its loggers, or client metrics", kind, name, on_cluster(O.DESCRIBE_CONFIGS))
-        for kind, name in ((4, Known.NODE_NAME), (4, ""), (8, Known.NODE_NAME), (16, "metrics"))
+        (
+            "a broker, its loggers, or client metrics",
+            kind,
+            name,
+            on_cluster(O.DESCRIBE_CONFIGS),
+            setting,
+        )
+        for kind, name, setting in (
+            (4, Known.NODE_NAME, "num.partitions"),
+            (4, "", "min.insync.replicas"),
+            (8, Known.NODE_NAME, "root"),
+            (16, "metrics", "interval.ms"),
+        )
     ),
 ]
+"""When, type and name, the right, and a setting that is shown."""
 
 METADATA: Final = [
     exchange(
@@ -134,7 +146,11 @@ METADATA: Final = [
             ApiKey.DESCRIBE_CONFIGS,
             {
                 "resources": [
-                    {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+                    {
+                        "resource_type": kind,
+                        "resource_name": name,
+                        "configuration_keys": [setting],
+                    }
                 ],
                 "include_synonyms": False,
                 "include_documentation": False,
@@ -143,14 +159,18 @@ METADATA: Final = [
             at=BOTH,
             when=when,
             codes="results.error_code",
+            served={"results.configs.name": setting},
+            looks_at=("results.configs.name",),
         )
-        for when, kind, name, right in _KINDS_OF_CONFIGS
+        for when, kind, name, right, setting in _KINDS_OF_CONFIGS
     ),
     *(
         exchange(
             ApiKey.LIST_CONFIG_RESOURCES,
             {"resource_types": [] if version == 0 else [2]},
             on_cluster(O.DESCRIBE_CONFIGS),
+            served={"config_resources.resource_type": 2} if version else {},
+            looks_at=("config_resources.resource_type",),
             version=version,
         )
         for version in (0, 1)
