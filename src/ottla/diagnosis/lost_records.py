@@ -105,10 +105,13 @@ def _are_kept(cuts: Sequence[Happened]) -> bool:
 def _what_is_lost(cuts: Sequence[Happened], losses: Sequence[NamedLoss], how: str) -> str:
     if not cuts:
         return f"may have lost committed records{how}"
-    gone = count(max(int(entry.fields.get("records") or 0) for entry in cuts), "record")
-    certain = any(entry.fields.get("below_high_watermark") for entry in cuts)
-    certain = certain or any(loss.end > loss.first for loss in losses)
-    return f"lost {gone}{how}, which {'had' if certain else 'may have'} been committed"
+    gone = max(int(entry.fields.get("records") or 0) for entry in cuts)
+    certain = sum(max(0, loss.end - loss.first) for loss in losses)
+    if any(entry.fields.get("below_high_watermark") for entry in cuts) and not losses:
+        certain = gone
+    if 0 < certain < gone:
+        return f"lost {count(gone, 'record')}{how}: {certain} had been committed, the others may have been"
+    return f"lost {count(gone, 'record')}{how}, which {'had' if certain else 'may have'} been committed"
 
 
 def _how_elected(s: PartitionSituation, election: Happened) -> str:

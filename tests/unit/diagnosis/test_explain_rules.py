@@ -372,6 +372,9 @@ def test_what_the_copies_say_is_more_than_what_one_replica_knew() -> None:
     explained = of_partition(known, cluster(), election, unsure)
     assert "which had been committed. Broker 1 kept a copy aside." in explained.headline
     assert not explained.ok
+    partly = replace(WHOLE, losses=tuple(merge([kept_aside()._replace(committed_end=120)])))
+    explained = of_partition(partly, cluster(), election, unsure)
+    assert "20 had been committed, the others may have been" in explained.headline
 
 
 def test_recovered_records_need_no_recovery() -> None:
