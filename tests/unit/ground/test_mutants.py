@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mutants.operators import Mutant, mutants_of
 from mutants.report import BEGIN, END, Score, replaced, tables
 from mutants.sample import draw, package_of
+
 from ottla import raft
 
 SOURCES = sorted(Path(raft.__file__).parent.glob("*.py"))
