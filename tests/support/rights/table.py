@@ -1,8 +1,8 @@
 """One request for each row of `security.needs`: which rights it needs, what is answered with all of them, and what without each.
 
 The table is run unchanged against a node in the test's own process, against a cluster of real processes, and against Apache Kafka
-with its StandardAuthorizer. So it says what Kafka does. Where ottla differs on purpose the exchange has `kafka`, and
-docs/RIGHTS.md the reason.
+with its StandardAuthorizer. So it says what Kafka does. Where ottla differs on purpose the exchange has `kafka` or
+`served_by_kafka`, and docs/RIGHTS.md the reason. A row of a new API fails `test_rights_by_row` until it has an exchange.
 """
 
 from __future__ import annotations
