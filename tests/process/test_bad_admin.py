@@ -85,7 +85,7 @@ def test_groups_refuse_what_makes_no_sense(cluster: ProcessCluster, new_topic: N
         (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {**both, "protocol_type": None}),
         (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {**both, "protocol_name": None}),
     ):
-        sync = {"generation_id": 3, "assignments": [], **names, **of_nobody}
+        sync: dict[str, Any] = {"generation_id": 3, "assignments": [], **names, **of_nobody}
         assert ask_group(cluster, ApiKey.SYNC_GROUP, 5, **sync) == expected
     for expected, change in (
         (ErrorCode.UNKNOWN_MEMBER_ID, {"member_id": NOBODY, "generation_id_or_member_epoch": 1}),
