@@ -670,6 +670,21 @@ def test_a_list_of_very_many_short_names_is_not_read(node: FuzzedNode) -> None:
     node.is_well()
 
 
+def test_many_short_lists_are_bounded_together(node: FuzzedNode) -> None:
+    """Each of these is short. Together they would be 300,000 elements in two megabytes."""
+    key, version = ApiKey.INCREMENTAL_ALTER_CONFIGS, 1
+    setting = b"\x02a\x00\x00\x00"  # its name, set, no value, no tags
+    for each, is_read in ((998, True), (1000, False)):
+        resource = b"\x02\x02x" + uvarint(each + 1) + setting * each + b"\x00"
+        body = uvarint(101) + resource * 100 + b"\x01\x00"
+        answer = node.answer_to(BROKER, key, version, body)
+        assert (answer is not None) == is_read, each
+    # What one request used is there for the next.
+    body = uvarint(2) + b"\x02\x02x\x02" + setting + b"\x00" + b"\x01\x00"
+    assert node.answer_to(BROKER, key, version, body) is not None
+    node.is_well()
+
+
 def test_brokers_may_report_about_all_of_their_partitions_at_once() -> None:
     partitions = [{"partition_index": number} for number in range(60_000)]
     topics = [{"topic_id": UUID(int=1), "partitions": partitions}]
