@@ -13,6 +13,7 @@ A *visit* is one connection: a generator that yields what is to be sent and gets
 from __future__ import annotations
 
 import json
+import math
 import select
 import socket
 import ssl
@@ -36,13 +37,21 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame
 from ottla.wire.headers import read_response_header, request_frame
 from support.damage import damaged
-from support.marked_frames import Frames, Known, can_be_read, names_of, no_ids
+from support.marked_frames import (
+    Frames,
+    Known,
+    can_be_read,
+    expects_no_answer,
+    names_of,
+    no_ids,
+)
 
 STRANGER, NOBODY, SOMEBODY, TLS = "stranger", "nobody", "somebody", "tls"
 LANES: Final = {STRANGER: 10, NOBODY: 8, SOMEBODY: 12}
-PATIENCE_S: Final = 0.3
-"""A visit whose answers take longer is broken off: most often it waits for records or for a group."""
-CONNECT_S: Final = 30.0
+PATIENCE_S: Final = 2.0
+"""A visit is broken off when others that asked so much later have their answers: it waits for records or for a group."""
+WAIT_S: Final = 60.0
+"""Whatever a visit waits for, and however slow the machine is."""
 SENTINEL: Final = 0x7FFFFFFF
 LAST: Final = request_frame(ApiKey.API_VERSIONS, 0, SENTINEL, "fuzz", b"")
 RESET: Final = struct.pack("ii", 1, 0)
@@ -75,6 +84,8 @@ class Orders:
     ids: list[str]
     secrets: list[str]
     """Texts that no answer may have."""
+    seconds: float = 0.0
+    """When it ends, whatever is left. 0: not before all is done."""
     ca: str = ""
 
     @property
@@ -319,17 +330,13 @@ class Stage:
         """Frames that the node reads, and that leave the connection open. Others are kept for the end of a visit."""
         random = self.random
         while True:
-            if random.random() < 0.5:
-                frame = self.frames.whole()
-                if frame.key not in SELDOM or random.random() < 0.1:
-                    yield frame.data
-                continue
-            mutated = self.frames.mutated()
-            if can_be_read(mutated):
-                if names_of(mutated)[0] not in SELDOM or random.random() < 0.1:
-                    yield mutated
+            is_whole = random.random() < 0.5
+            frame = self.frames.whole().data if is_whole else self.frames.mutated()
+            if (is_whole or can_be_read(frame)) and not expects_no_answer(frame):
+                if names_of(frame)[0] not in SELDOM or random.random() < 0.1:
+                    yield frame
             elif len(self._unreadable) < 20:
-                self._unreadable.append(mutated)
+                self._unreadable.append(frame)
 
 
 @dataclass
@@ -404,9 +411,11 @@ class Lane:
     is_over: bool = False
     since: float = 0.0
     number: int = 0
+    newest: float = 0.0
+    """When that of its batches was sent which was answered last."""
 
     def begin(self) -> None:
-        self.socket = socket.create_connection(self.address, CONNECT_S)
+        self.socket = socket.create_connection(self.address, WAIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self.socket.setblocking(False)
@@ -522,6 +531,8 @@ class Lane:
 
     def _finished(self, *, is_open: bool) -> None:
         unanswered = self.unanswered
+        if not self.batch.cut:
+            self.newest = self.since
         if self.last_seen:  # those were silent, or they would have been answered before
             for sent in unanswered:
                 if names_of(sent.frame)[0] != ApiKey.PRODUCE:
@@ -565,16 +576,18 @@ def attack(orders: Orders) -> None:
         for _ in range(LANES[stage.name])
     ]
     print(json.dumps({"ready": True}), flush=True)
-    told = began = time.monotonic()
+    told = began = now = time.monotonic()
+    until = began + (orders.seconds or math.inf)
     try:
-        while any(stage.left > 0 for stage in stages):
+        while any(stage.left > 0 for stage in stages) and time.monotonic() < until:
             for lane in lanes:
                 if lane.socket is None and lane.stage.left > 0:
                     lane.begin()
             _turn(lanes)
             now = time.monotonic()
+            newest = max(lane.newest for lane in lanes)
             for lane in lanes:
-                if lane.socket is not None and now - lane.since > PATIENCE_S:
+                if lane.socket is not None and lane.since < max(newest - PATIENCE_S, now - WAIT_S):
                     lane.too_late()
             if now - told >= 1.0:
                 told = now
@@ -622,8 +635,9 @@ class TlsVisits:
         wanted = self.orders.frames[TLS]
         print(json.dumps({"ready": True}), flush=True)
         told = began = time.monotonic()
+        until = began + (self.orders.seconds or math.inf)
         try:
-            while self._done() < wanted:
+            while self._done() < wanted and time.monotonic() < until:
                 self._visit()
                 if time.monotonic() - told >= 1.0:
                     told = time.monotonic()
@@ -639,9 +653,9 @@ class TlsVisits:
         return self.counts["handshakes"] + self.counts["inside"]
 
     def _visit(self) -> None:
-        plain = socket.create_connection((self.orders.host, self.orders.port), CONNECT_S)
+        plain = socket.create_connection((self.orders.host, self.orders.port), WAIT_S)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        plain.settimeout(CONNECT_S)
+        plain.settimeout(WAIT_S)
         try:
             match self.random.randrange(6):
                 case 0:
@@ -746,7 +760,7 @@ class TlsVisits:
         self, secured: ssl.SSLSocket, stage: Stage, batch: Batch, sent: deque[Sent]
     ) -> Answers:
         found: list[bytes | None] = [None] * len(batch.frames)
-        secured.settimeout(PATIENCE_S)
+        secured.settimeout(WAIT_S)
         while sent or batch.ends:
             answer = self._answer(secured)
             if answer is None:

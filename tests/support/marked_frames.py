@@ -218,6 +218,8 @@ class FrameMaker:
             return random.choice((0, 87, -1))
         if kind == "datetime_i64":
             return random.choice((-1, 0, 1_767_225_600_000))
+        if kind == "timedelta_i64":
+            return random.choice((0, 1, -1, 10**12))
         size = schema.FIXED_BYTES[kind]
         # A request that waits for long answers nothing that comes after it on its connection.
         if "session" in name or "rebalance" in name:
@@ -261,6 +263,15 @@ def can_be_read(frame: bytes) -> bool:
     except (InvalidFrame, KeyError):
         return False
     return APIS[ApiKey(header.api_key)].on_broker
+
+
+def expects_no_answer(frame: bytes) -> bool:
+    """Of one that can be read. If such records are refused, the connection is closed, as in Kafka."""
+    view = memoryview(frame)
+    header = read_request_header(view)
+    if header.api_key != ApiKey.PRODUCE:
+        return False
+    return produce.read_request(header.api_version, view, header.body).acks == 0
 
 
 # Mutations

@@ -702,6 +702,18 @@ def test_a_message_about_a_long_name_is_cut(node: FuzzedNode) -> None:
     assert len(answer.topics[0].error_message) <= 1000
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_a_topic_without_a_name_is_an_invalid_request_where_answers_need_one(
+    node: FuzzedNode, version: int
+) -> None:
+    for topic in ({"name": None}, {"name": TOPIC, "topic_id": node.topic_id}):
+        answer = node.ask(BROKER, ApiKey.METADATA, version, {"topics": [topic]})
+        assert [int(each.error_code) for each in answer.topics] == [E.INVALID_REQUEST]
+    answer = node.ask(BROKER, ApiKey.METADATA, version, {"topics": [{"name": TOPIC}]})
+    assert [int(each.error_code) for each in answer.topics] == [E.NONE]
+    node.check()
+
+
 def test_a_cursor_that_cannot_be_is_an_invalid_request(node: FuzzedNode) -> None:
     for cursor in (
         {"topic_name": TOPIC, "partition_index": -1},

@@ -39,6 +39,8 @@ CACHED_BYTES_MAX = 32 * 1024 * 1024
 CACHED_TOPICS_MAX = 1000
 """An answer about more topics than this is not kept, unless it is about all of them."""
 AUTO_CREATE_TIMEOUT_S = 5.0
+NULL_NAMES_FROM = 12
+"""The version of Metadata from which on a topic can be named by its id alone."""
 AUTO_CREATE_MAX = 1000
 """Topics that one request makes; a client that names more asks again for those that it lacks."""
 
@@ -129,6 +131,11 @@ class DescribeHandlers:
         topics = message.topics
         if topics is not None and version == 0 and not topics:
             topics = None
+        if 10 <= version < NULL_NAMES_FROM and not all(t.name and not t.topic_id for t in topics or ()):
+            # Null and ids can be said in these versions, and are not allowed: Kafka's answer.
+            wrong = {"error_code": ErrorCode.INVALID_REQUEST, "is_internal": False}
+            request.respond({"topics": [{**wrong, "name": t.name or ""} for t in topics or ()]})
+            return
         asked = (
             None
             if topics is None
