@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -159,7 +160,7 @@ class FuzzedCluster(ProcessCluster):
         for future in self.admin.create_acls(bindings).values():
             future.result(20)
         for key_type in (0, 1):
-            wait_until(lambda t=key_type: self._has_coordinator(t), 30, "coordinators")
+            wait_until(partial(self._has_coordinator, key_type), 30, "coordinators")
         partition = {"partition_index": 0, "committed_offset": 0}
         topics = [{"name": HIDDEN, "partitions": [partition]}]
         fields = {"group_id": HIDDEN, "generation_id_or_member_epoch": -1, "topics": topics}
@@ -299,7 +300,9 @@ class Canary:
         self.sent = 0
         self.read: list[int] = []
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._produce, self._consume)]
+        self._threads = [
+            threading.Thread(target=each, daemon=True) for each in (self._produce, self._consume)
+        ]
 
     def start(self) -> None:
         self.consumer.subscribe([TOPIC])
@@ -419,7 +422,12 @@ class Attack:
         plain = {stage: int(share * (self.frames - tls)) for stage, share in SHARES.items()}
         return {
             "plain": {**common, "port": ports["clients"], "frames": plain},
-            "tls": {**common, "port": ports["secure"], "frames": {TLS: tls}, "ca": str(self.cluster.ca)},  # fmt: skip
+            "tls": {
+                **common,
+                "port": ports["secure"],
+                "frames": {TLS: tls},
+                "ca": str(self.cluster.ca),
+            },
         }
 
     @property
@@ -534,7 +542,9 @@ class Attack:
         if not self.samples:
             return 0.0, 0.0
         last = max(1, self.samples[-1].frames)
-        warm = [each.rss_mb for each in self.samples if WARM_UP <= each.frames / last <= 2 * WARM_UP]
+        warm = [
+            each.rss_mb for each in self.samples if WARM_UP <= each.frames / last <= 2 * WARM_UP
+        ]
         end = [each.rss_mb for each in self.samples if each.frames / last >= 0.9]
         return median(warm or [self.samples[0].rss_mb]), median(end)
 
@@ -579,12 +589,18 @@ class Attack:
                 )
                 for name, counts in self.counts.items()
             },
-            "rss_mb": {"warm": round(warm), "end": round(end), "most": round(max((each.rss_mb for each in self.samples), default=0.0))},  # fmt: skip
+            "rss_mb": {
+                "warm": round(warm),
+                "end": round(end),
+                "most": round(max((each.rss_mb for each in self.samples), default=0.0)),
+            },
             "canary": {
                 "records": self.canary.sent,
                 "p50_ms": round(acks[len(acks) // 2], 1),
                 "p99_ms": round(acks[int(len(acks) * 0.99)], 1),
                 "most_ms": round(acks[-1], 1),
             },
-            "log": {f"{level} {text}": times for (level, text), times in self.log.texts.most_common(30)},  # fmt: skip
+            "log": {
+                f"{level} {text}": times for (level, text), times in self.log.texts.most_common(30)
+            },
         }

@@ -405,7 +405,7 @@ class Lane:
     outbox: deque[bytes] = field(default_factory=deque)
     unread: bytearray = field(default_factory=bytearray)
     unanswered: deque[Sent] = field(default_factory=deque)
-    batch: Batch = Batch([])
+    batch: Batch = field(default_factory=lambda: Batch([]))
     answers: list[bytes | None] = field(default_factory=list)
     last_seen: bool = False
     is_over: bool = False
@@ -487,9 +487,7 @@ class Lane:
             data = b""
         self.unread += data
         self._take_answers()
-        if not data:
-            self._finished(is_open=False)
-        elif self.is_over:
+        if not data or self.is_over:
             self._finished(is_open=False)
         elif self.last_seen or not (self.unanswered or self.batch.ends):
             self._finished(is_open=True)

@@ -402,9 +402,7 @@ class Frames:
             if api.on_broker
             for version in range(api.min_version, api.max_version + 1)
         ]
-        self._kept = [
-            [self._maker.frame(*served) for _ in range(kept)] for served in self._served
-        ]
+        self._kept = [[self._maker.frame(*served) for _ in range(kept)] for served in self._served]
         self._by_key: dict[ApiKey, list[int]] = {}
         for number, (key, _) in enumerate(self._served):
             self._by_key.setdefault(key, []).append(number)

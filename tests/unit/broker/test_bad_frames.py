@@ -724,6 +724,13 @@ def test_a_cursor_that_cannot_be_is_an_invalid_request(node: FuzzedNode) -> None
         assert [int(topic.error_code) for topic in answer.topics] == [E.INVALID_REQUEST]
 
 
+def test_a_cursor_that_cannot_be_brings_no_name_to_light(node: FuzzedNode) -> None:
+    """A question about all topics is answered with those that the client may describe, and this one with none."""
+    cursor = {"topic_name": TOPIC, "partition_index": -2}
+    fields = {"topics": [], "response_partition_limit": 10, "cursor": cursor}
+    assert not node.ask(BROKER, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields).topics
+
+
 def test_only_records_may_be_long() -> None:
     assert APIS[ApiKey.PRODUCE].request_bytes_max == 2**31 - 1
     assert {api.request_bytes_max for api in APIS.values() if api.key != ApiKey.PRODUCE} == {

@@ -131,7 +131,9 @@ class DescribeHandlers:
         topics = message.topics
         if topics is not None and version == 0 and not topics:
             topics = None
-        if 10 <= version < NULL_NAMES_FROM and not all(t.name and not t.topic_id for t in topics or ()):
+        if 10 <= version < NULL_NAMES_FROM and not all(
+            t.name and not t.topic_id for t in topics or ()
+        ):
             # Null and ids can be said in these versions, and are not allowed: Kafka's answer.
             wrong = {"error_code": ErrorCode.INVALID_REQUEST, "is_internal": False}
             request.respond({"topics": [{**wrong, "name": t.name or ""} for t in topics or ()]})
@@ -467,7 +469,9 @@ class DescribeHandlers:
             {topic.name for topic in message.topics} or image.topics.keys() - UNLISTED_TOPICS
         )
         if start_partition < 0 or (message.topics and start_topic and start_topic not in names):
-            request.respond({"topics": [_invalid_request(name) for name in names]})
+            # Nothing but what was asked for: the client may not know of others.
+            asked = sorted({topic.name for topic in message.topics})
+            request.respond({"topics": [_invalid_request(name) for name in asked]})
             return
         topics: list[dict[str, Any]] = []
         refused: list[dict[str, Any]] = []
