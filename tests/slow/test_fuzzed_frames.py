@@ -1,10 +1,10 @@
-"""Ten million fuzzed frames against a node of real processes: it lives, forgets nobody's memory, and lets nobody in.
+"""Ten million fuzzed frames against a node of real processes: it lives, its memory stays flat, and nobody is let in.
 
 All of them go over real sockets, over loopback, to one node, which serves a good client meanwhile. One in two hundred goes to the
-listener with TLS: a sixth of these visits has bytes in place of a handshake, a sixth has bytes inside of one, and the rest has
-frames inside of TLS. Of the others a fifth comes before or during a login, half after the login of a user without rights, and the
-rest after that of a user with rights to some names. `support.marked_frames` says what is done to a frame, `support.fuzzer` what is
-counted, and `support.fuzzed_cluster` what is checked.
+listener with TLS: a fifth of these are bytes in place of a handshake or inside of one, the rest are frames inside of TLS. Of the
+others a fifth comes before or during a login, half after the login of a user without rights, and the rest after that of a user with
+rights to some names. `support.marked_frames` says what is done to a frame, `support.fuzzer` what is counted, and
+`support.fuzzed_cluster` what is checked.
 
     OTTLA_FUZZ_SOCKET_FRAMES   how many; 10,000,000
     OTTLA_FUZZ_SECONDS         end after so long, whatever is left; 0: not before all is done
