@@ -575,7 +575,7 @@ class Attack:
                 f"{path} {times}, before {before[path]}"
                 for path, times in now.items()
                 if times > (before[path] + CHANNELS if path == "sockets" else max(before[path], 1))
-                or "/fuzz-" in path
+                or Path(path).parent.name.startswith("fuzz-")
                 or (path.endswith("(deleted)") and path not in before)
             ]
 
