@@ -91,8 +91,6 @@ class TokenKeys:
         self._secret = secret.reveal().encode()
         self.hmac = lru_cache(REMEMBERED_MAX)(self._hmac)
         """Of a token's id."""
-        self.credential = lru_cache(REMEMBERED_MAX)(self._credential)
-        """For a SCRAM mechanism, of a token's id. Milliseconds of work when it is asked for first."""
 
     def _hmac(self, token_id: str) -> bytes:
         from hmac import digest
@@ -100,7 +98,8 @@ class TokenKeys:
         return digest(self._secret, token_id.encode(), "sha512")
 
     def password(self, token_id: str) -> Secret:
-        return Secret(base64.b64encode(self.hmac(token_id)).decode())
+        # Not out of those that are remembered: strangers name tokens that do not exist, and would fill that.
+        return Secret(base64.b64encode(self._hmac(token_id)).decode())
 
     def find(self, hmac: bytes, token_ids: Iterable[str]) -> str | None:
         """The token that has this HMAC."""
@@ -108,14 +107,20 @@ class TokenKeys:
 
         return next((each for each in token_ids if compare_digest(self.hmac(each), hmac)), None)
 
-    def _credential(self, mechanism: Mechanism, token_id: str) -> Credential:
-        """The same on every node, so its salt comes from the secret, too."""
+    def salt(self, mechanism: Mechanism, token_id: str) -> bytes:
+        """The same on every node, so it comes from the secret, too."""
         from hmac import digest
 
         from ottla.security import scram
 
         seed = f"salt\0{mechanism.name}\0{token_id}".encode()
-        salt = digest(self._secret, seed, "sha512")[: scram.SALT_BYTES]
+        return digest(self._secret, seed, "sha512")[: scram.SALT_BYTES]
+
+    def credential(self, mechanism: Mechanism, token_id: str) -> Credential:
+        """Milliseconds of work. It is not remembered: the time of a login would tell which tokens were used before."""
+        from ottla.security import scram
+
+        salt = self.salt(mechanism, token_id)
         iterations = scram.ITERATIONS_MIN
         salted = scram.salt_password(mechanism, self.password(token_id), salt, iterations)
         return scram.credential_of(mechanism, salted, salt, iterations)

@@ -13,7 +13,7 @@ from ottla.broker.server.credentials import KnownUsers
 from ottla.controller.credentials import scram_record
 from ottla.metadata.records import DelegationTokenRecord
 from ottla.security import scram
-from ottla.security.login import Accepted, Challenge, LoginRefused
+from ottla.security.login import Accepted, Challenge, LoginRefused, Work
 from ottla.security.principal_data import principal_from_bytes, principal_to_bytes
 from ottla.security.principals import ANONYMOUS, TokenPrincipal, user
 from ottla.security.secrets import Secret
@@ -63,6 +63,11 @@ def log_in(
     challenge = server.evaluate(client.first())
     assert isinstance(challenge, Challenge)
     accepted = server.evaluate(client.final(challenge.message))
+    if isinstance(accepted, Work):
+        found = accepted.run()
+        if found is None:
+            raise LoginRefused("in a thread")
+        accepted = found
     assert isinstance(accepted, Accepted)
     client.check(accepted.message)
     return accepted
@@ -103,6 +108,31 @@ def test_who_has_the_token_logs_in_as_its_owner_until_it_is_over(
     assert accepted.user == "alice" and accepted.by_token
     assert accepted.expires_ms == 5_000
     assert accepted.rests_on == ("id", TOKEN)
+
+
+@EACH
+def test_the_key_of_a_token_is_made_in_a_thread_whether_it_exists_or_not(
+    mechanism: scram.Mechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes milliseconds. On the event loop all others would wait, and the time would tell who exists."""
+    made: list[str] = []
+    credential = TokenKeys.credential
+
+    def counted(keys: TokenKeys, mechanism: scram.Mechanism, token_id: str) -> scram.Credential:
+        made.append(token_id)
+        return credential(keys, mechanism, token_id)
+
+    monkeypatch.setattr(TokenKeys, "credential", counted)
+    for name in ("id", "id", "other"):
+        server = known().rules([mechanism.name], {}, {}).mechanisms[mechanism.name]()
+        client = scram.ScramClient(mechanism, name, KEYS.password(name), "nonce", by_token=True)
+        challenge = server.evaluate(client.first())
+        assert isinstance(challenge, Challenge)
+        work = server.evaluate(client.final(challenge.message))
+        assert isinstance(work, Work)
+        assert not made
+        assert (work.run() is not None) == (name == "id")
+        assert made.pop() == name
 
 
 @EACH
