@@ -6,9 +6,11 @@ import hmac
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 from ottla.broker.apis import fetch as fetch_api
 from ottla.broker.apis import produce as produce_api
+from ottla.broker.apis.describe import DescribeHandlers
 from ottla.broker.apis.fetch import FetchHandler, SessionWatch
 from ottla.broker.cluster import controller_service
 from ottla.broker.cluster.controller_rights import check_cluster
@@ -251,6 +253,38 @@ def anybody_may_send_envelopes() -> list[Patch]:
 def metadata_answers_are_for_everybody() -> list[Patch]:
     """The cached answer to a Metadata request is given to everybody who asks the same."""
     return [Patch(Rights, "is_super_user", property(lambda self: True))]
+
+
+@mutation("own", likely=SECURE)
+def absent_topics_are_told_to_anybody() -> list[Patch]:
+    """Metadata looks for a topic first, and for rights only if there is one: so it tells which topics exist."""
+    original = DescribeHandlers._asked_topic
+
+    def asked_topic(
+        self: DescribeHandlers,
+        name: str | None,
+        topic_id: UUID | None,
+        rights: Rights | None,
+        *others: Any,
+    ) -> dict[str, Any]:
+        exists = topic_id or name in self._cluster.image.topics
+        return original(self, name, topic_id, rights if exists else None, *others)
+
+    return [Patch(DescribeHandlers, "_asked_topic", asked_topic)]
+
+
+@mutation("own", likely=SECURE)
+def absent_users_are_refused_at_once() -> list[Patch]:
+    """SCRAM challenges only users that exist: so it tells who does."""
+    original = ScramServer._begin
+
+    def begin(self: ScramServer, first: ClientFirst) -> Challenge:
+        challenge = original(self, first)
+        if self._found is not None and not self._found.exists:
+            raise LoginRefused("there is no such user")
+        return challenge
+
+    return [Patch(ScramServer, "_begin", begin)]
 
 
 @mutation("own", likely=SECURE)
