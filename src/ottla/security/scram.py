@@ -261,6 +261,8 @@ class KnownUser(NamedTuple):
     """Whose rights the login gives: the name itself, or the owner of a token."""
     expires_ms: int | None = None
     by_token: bool = False
+    also: tuple[Credential, ...] = ()
+    """Other credentials that count as well, of the same salt and iterations."""
 
 
 Lookup = Callable[[str, bool], KnownUser]
@@ -317,10 +319,11 @@ class ScramServer:
         if len(final.proof) != mechanism.size:
             raise LoginRefused("the proof has a wrong length")
         said = f"{first.bare},{self._challenge},{final.unproved}".encode()
-        credential = found.credential
-        signature = mechanism.mac(credential.stored_key, said)
-        client_key = _xor(final.proof, signature)
-        is_right = hmac.compare_digest(mechanism.hash(client_key), credential.stored_key)
+        credential, is_right = found.credential, False
+        for each in (credential, *found.also):
+            client_key = _xor(final.proof, mechanism.mac(each.stored_key, said))
+            if hmac.compare_digest(mechanism.hash(client_key), each.stored_key):
+                credential, is_right = each, True
         verifier = _base64(mechanism.mac(credential.server_key, said))
         if not is_right or not found.exists:
             raise LoginRefused("the proof is wrong" if found.exists else "there is no such user")

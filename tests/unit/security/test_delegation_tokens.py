@@ -83,16 +83,33 @@ def test_a_token_is_found_by_its_whole_hmac() -> None:
 
 @EACH
 def test_nodes_with_one_secret_make_the_same_credential(mechanism: scram.Mechanism) -> None:
-    ours, others = (keys.credential(mechanism, "id") for keys in (KEYS, TokenKeys(SECRET)))
+    ours, others = (keys.credentials(mechanism, "id")[0] for keys in (KEYS, TokenKeys(SECRET)))
     assert (ours.salt, ours.stored_key, ours.server_key, ours.iterations) == (
         others.salt,
         others.stored_key,
         others.server_key,
         others.iterations,
     )
-    salts = {KEYS.credential(each, id).salt for each in scram.MECHANISMS.values() for id in "ab"}
+    salts = {
+        KEYS.credentials(each, id)[0].salt for each in scram.MECHANISMS.values() for id in "ab"
+    }
     assert len(salts) == 4
-    assert TokenKeys(Secret("another")).credential(mechanism, "id").salt != ours.salt
+    assert TokenKeys(Secret("another")).credentials(mechanism, "id")[0].salt != ours.salt
+
+
+@EACH
+def test_tokens_of_the_previous_secret_count_while_it_is_given(mechanism: scram.Mechanism) -> None:
+    rotated = TokenKeys(Secret("the next secret"), SECRET)
+    for password in (KEYS.password("id"), rotated.password("id")):
+        assert log_in(known(rotated), mechanism, "id", password).user == "alice"
+    assert rotated.find(KEYS.hmac("id"), ["other", "id"]) == "id"
+    assert rotated.find(rotated.hmac("id"), ["other", "id"]) == "id"
+    assert rotated.hmac("id") == TokenKeys(Secret("the next secret")).hmac("id")
+    for keys in (rotated, TokenKeys(Secret("the next secret"))):
+        with pytest.raises(LoginRefused):
+            log_in(known(keys), mechanism, "id", TokenKeys(Secret("older")).password("id"))
+    with pytest.raises(LoginRefused):
+        log_in(known(TokenKeys(Secret("the next secret"))), mechanism, "id", KEYS.password("id"))
 
 
 @EACH

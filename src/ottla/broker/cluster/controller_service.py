@@ -668,7 +668,7 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
         tokens=None
         if (secret := settings.delegation_token_secret_key) is None
         else TokenRules(
-            TokenKeys(secret),
+            TokenKeys(secret, settings.delegation_token_secret_key_previous),
             settings.delegation_token_max_lifetime_ms,
             settings.delegation_token_expiry_time_ms,
         ),

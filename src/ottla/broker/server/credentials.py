@@ -97,8 +97,10 @@ class KnownUsers:
         owner = parse_principal(token.owner)
         if owner.type != USER:
             return None
-        credential = self._token_keys.credential(mechanism, token_id)
-        return KnownUser(credential, True, owner.name, ends_ms(token), by_token=True)
+        credential, *previous = self._token_keys.credentials(mechanism, token_id)
+        return KnownUser(
+            credential, True, owner.name, ends_ms(token), by_token=True, also=tuple(previous)
+        )
 
     def _for_plain(self, user: str) -> tuple[Mechanism, Credential, bool]:
         """By the stronger mechanism, if the user has both. By the one that most users have, if there is no such user."""
