@@ -42,13 +42,14 @@ FRAME_SIZE_BYTES = 4
 """A request within an Envelope has no size before it."""
 
 HERE = {
+    ApiKey.ALTER_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
 }
-"""A broker looks at them before it forwards them. It answers what is about its own loggers (see `LoggerHandlers`), and
-refuses requests about tokens that come over a connection where nobody has proved who he is (see `TokenHandlers`)."""
+"""A broker looks at them before it forwards them. It answers what is about its own loggers (see `LoggerHandlers`), refuses
+settings of its listeners that cannot be (see `ListenerConfigsHandler`), and refuses requests about tokens that come over a connection where nobody has proved who he is (see `TokenHandlers`)."""
 FORWARDED = tuple(
     api.key for api in APIS.values() if api.on_broker and api.forwarded and api.key not in HERE
 )
