@@ -107,6 +107,8 @@ class Sasl(NamedTuple):
 
         try:
             await channel.log_in(begin)
+        except ConnectionError as error:
+            raise ConnectionError(f"before it let us in: {error}") from None
         except KafkaError as error:
             code, why = error.code, error.message or error.code.name
             if code is ErrorCode.ILLEGAL_SASL_STATE:
