@@ -20,6 +20,8 @@ from ottla.sim.run.scenario import run_seed
 TROUBLE_S = 3.0
 
 QUICK = {
+    "absent_topics_are_told_to_anybody": "A4",
+    "absent_users_are_refused_at_once": "A4",
     "answers_acks_all_at_append": "D3",
     "fetches_before_it_has_flushed": "M4",
     "leader_does_not_note_its_epoch": "assertion",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.sim.clients.snoop import Names, shape, tells_apart
+from ottla.sim.clients.snoop import HiddenNames, shape, tells_apart
 
-NAMES = Names("in", "processors", "p1")
+NAMES = HiddenNames("in", "processors", "p1")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ottla.broker.apis.broker_loggers import DELETE, SET
 from ottla.broker.server.connections import Handler, Request
 from ottla.broker.server.registration import serves
 from ottla.config.security_settings import PREFIX
 from ottla.config.values import ConfigError
-from ottla.controller.configs import Operation
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import BROKER_RESOURCE
 from ottla.runtime.seams import TlsRefused
@@ -80,10 +80,10 @@ def _after(present: Mapping[str, str], changes: Any) -> dict[str, str]:
     """With these changes. None of the settings of listeners that may change is a list."""
     after = dict(present)
     for change in changes:
-        operation = getattr(change, "config_operation", Operation.SET)
-        if operation == Operation.SET and change.value is not None:
+        operation = getattr(change, "config_operation", SET)
+        if operation == SET and change.value is not None:
             after[change.name] = change.value
-        elif operation == Operation.DELETE:
+        elif operation == DELETE:
             after.pop(change.name, None)
     return after
 

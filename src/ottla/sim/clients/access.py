@@ -738,7 +738,7 @@ class Visitor:
             )
 
 
-class Reader(Visitor):
+class PatientReader(Visitor):
     """A visitor that only waits for records, each time for long: when its right is taken away, most likely a fetch is parked,
     and what is written a second later and more is written before that fetch has to be answered."""
 

@@ -13,7 +13,7 @@ from ottla.sim.clients.access import (
     AccessOperator,
     AccessPlan,
     Leaders,
-    Reader,
+    PatientReader,
     Visitor,
 )
 from ottla.sim.clients.connections import ClientConnections
@@ -60,7 +60,7 @@ class AccessWorkload:
         visitors = [visitor(Visitor, name, "visitor") for name in VISITORS]
         for each in visitors:
             each.others = [other for other in visitors if other is not each]
-        self._visitors = [*visitors, *(visitor(Reader, name, "reader") for name in VISITORS)]
+        self._visitors = [*visitors, *(visitor(PatientReader, name, "reader") for name in VISITORS)]
         mole = self.worker._replace(name=MOLE)
         self._intruder = Intruder(
             host, nodes, checker, (self.worker, mole), image, random_for("intruder")

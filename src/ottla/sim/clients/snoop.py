@@ -47,14 +47,14 @@ NO_CONTROLLER = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER
 """What a broker says of a request that it could not pass on."""
 
 
-class Names(NamedTuple):
+class HiddenNames(NamedTuple):
     topic: str
     group: str
     transaction: str
 
-    def absent(self) -> Names:
+    def absent(self) -> HiddenNames:
         """As long, and nobody has them."""
-        return Names(*(f"{name[:-1]}-" for name in self))
+        return HiddenNames(*(f"{name[:-1]}-" for name in self))
 
 
 class Query(NamedTuple):
@@ -64,7 +64,7 @@ class Query(NamedTuple):
     by_controller: bool = False
 
 
-def queries(names: Names, host: SimHost) -> list[Query]:
+def queries(names: HiddenNames, host: SimHost) -> list[Query]:
     """The same of each for any names."""
     topic, group, transaction = names
     partition = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
@@ -110,7 +110,7 @@ def _query(attempt: Attempt) -> Query:
     return Query(attempt.key, version, body, attempt.by_controller)
 
 
-def tells_apart(there: bytes, absent: bytes, names: Names) -> bool:
+def tells_apart(there: bytes, absent: bytes, names: HiddenNames) -> bool:
     """Whether two answers differ in anything but the names that were asked for, which differ in their last characters."""
     if len(there) != len(absent):
         return True
@@ -181,7 +181,7 @@ class Snoop:
             return
         channel = await self._channel(node)
         group = self._random.choice((PROCESSORS, COMMITTERS))
-        there = Names(self._random.choice(topics), group, PROCESSED)
+        there = HiddenNames(self._random.choice(topics), group, PROCESSED)
         pairs = zip(queries(there, self._host), queries(there.absent(), self._host), strict=True)
         pair = self._random.choice(list(pairs))
         turns = [0, 1] if self._random.random() < 0.5 else [1, 0]
