@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.security.login import Accepted, Challenge, LoginRefused, Work, is_too_long
@@ -261,9 +261,9 @@ class KnownUser(NamedTuple):
     """Whose rights the login gives: the name itself, or the owner of a token."""
     expires_ms: int | None = None
     by_token: bool = False
-    derive: Callable[[], Credential] | None = None
-    """Where nothing is stored, as for tokens: makes the whole credential, of which only salt and iterations are known so far.
-    Milliseconds of work."""
+    derive: Callable[[], Sequence[Credential]] | None = None
+    """Where nothing is stored, as for tokens: makes the whole credentials that count, of which only salt and iterations are
+    known so far. Milliseconds of work."""
 
 
 Lookup = Callable[[str, bool], KnownUser]
@@ -322,7 +322,7 @@ class ScramServer:
         said = f"{first.bare},{self._challenge},{final.unproved}".encode()
         derive = found.derive
         if derive is None:
-            return self._proved(found, found.credential, said, final.proof)
+            return self._proved(found, [found.credential], said, final.proof)
 
         def run() -> Accepted | None:
             try:
@@ -333,13 +333,16 @@ class ScramServer:
         return Work(run)
 
     def _proved(
-        self, found: KnownUser, credential: Credential, said: bytes, proof: bytes
+        self, found: KnownUser, credentials: Sequence[Credential], said: bytes, proof: bytes
     ) -> Accepted:
+        """One of the credentials is enough."""
         assert self.claimed is not None, "the first message named somebody"
         mechanism = self._mechanism
-        signature = mechanism.mac(credential.stored_key, said)
-        client_key = _xor(proof, signature)
-        is_right = hmac.compare_digest(mechanism.hash(client_key), credential.stored_key)
+        credential, is_right = credentials[0], False
+        for each in credentials:
+            client_key = _xor(proof, mechanism.mac(each.stored_key, said))
+            if hmac.compare_digest(mechanism.hash(client_key), each.stored_key):
+                credential, is_right = each, True
         verifier = _base64(mechanism.mac(credential.server_key, said))
         if not is_right or not found.exists:
             raise LoginRefused("the proof is wrong" if found.exists else "there is no such user")

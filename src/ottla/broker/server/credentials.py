@@ -97,7 +97,7 @@ class KnownUsers:
             decoy = self._decoys.credential(mechanism, f"token\0{token_id}", CredentialShape())
             return KnownUser(decoy, False, token_id)
         shown = Credential(keys.salt(mechanism, token_id), b"", b"", scram.ITERATIONS_MIN)
-        derive = partial(keys.credential, mechanism, token_id)
+        derive = partial(keys.credentials, mechanism, token_id)
         token = self._tokens().get(token_id)
         owner = None if token is None else parse_principal(token.owner)
         if token is None or owner is None or owner.type != USER:
