@@ -92,9 +92,9 @@ def python_source(package: str, version: str) -> Path:
     return _required(directory)
 
 
-def python_with(*packages: str) -> str:
-    """An environment of its own with these packages of PyPI; its Python."""
-    directory = CACHE / "python"
+def python_with(name: str, *packages: str) -> str:
+    """An environment of this name with these packages of PyPI; its Python."""
+    directory = CACHE / f"{name}-python"
     run(sys.executable, "-m", "venv", directory, where=CACHE)
     python = directory / "bin" / "python"
     run(python, "-m", "pip", "install", "-q", *packages, where=CACHE)

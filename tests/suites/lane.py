@@ -1,4 +1,4 @@
-"""The two ways in which a suite runs: a cluster in plaintext, and one with logins, TLS and an authorizer."""
+"""The two ways in which a suite runs: a cluster whose clients come in plaintext, and one whose clients come by TLS and log in."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ottla.testing.cluster import Cluster
-from support.kafka_jars import KAFKA_VERSION, java_command
+from support.kafka_jars import KAFKA_VERSION, installed, java_command
 
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+IN_PLAINTEXT = {
+    "listener.security.protocol.map": "CLIENTS:PLAINTEXT,INTERNAL:SSL,CONTROLLER:SSL",
     "allow.everyone.if.no.acl.found": "true",
 }
-"""In plaintext: the suites' own clusters have it, and their tests of ACLs need it."""
+"""For clients only. Nodes go on to know each other by certificates: the suites' tests of ACLs need an authorizer, and with one a
+node has to be somebody."""
 
 
 class Lane:
@@ -36,16 +37,11 @@ class Lane:
         self.kafka_version = KAFKA_VERSION
         self.cluster = Cluster(
             brokers,
-            {**settings, **({} if secured else AUTHORIZER)},
+            {**settings, **({} if secured else IN_PLAINTEXT)},
             {id: {"broker.rack": f"RACK{id}"} for id in range(1, brokers + 1)} if racks else None,
             directory=directory / "cluster",
-            security="sasl_ssl" if secured else None,
+            security="sasl_ssl",
         )
-        self.cluster.create()
-        if not secured:
-            for node in self.cluster.nodes.values():
-                with node.config.open("a") as file:  # some tests look for it
-                    file.write(f"advertised.listeners=PLAINTEXT://{node.address}\n")
 
     @property
     def name(self) -> str:
@@ -59,7 +55,7 @@ class Lane:
         return self.cluster.client_directory() / name
 
     def kafka_home(self) -> Path:
-        """A directory as KAFKA_PATH names it: `bin/kafka-topics.sh` is ottla's, `bin/kafka-acls.sh` Apache Kafka's."""
+        """A directory as KAFKA_PATH names it: `bin/kafka-topics.sh` is ottla's; the other commands and `libs` are Apache Kafka's."""
         commands = {
             "kafka-topics.sh": [sys.executable, "-m", "ottla.kafka_tools", "kafka-topics"],
             "kafka-acls.sh": java_command("org.apache.kafka.tools.AclCommand"),
@@ -67,9 +63,13 @@ class Lane:
         home = self.directory / "kafka"
         (home / "bin").mkdir(parents=True, exist_ok=True)
         more = ["--command-config", str(self.client_file("java.properties"))] if self.secured else []  # fmt: skip
-        for name, words in commands.items():
+        jars = installed()
+        (home / "libs").symlink_to(jars)
+        files = {name: f'exec {shlex.join(words)} "$@" {shlex.join(more)}' for name, words in commands.items()}  # fmt: skip
+        files["kafka-run-class.sh"] = f'exec java -cp "$CLASSPATH:{jars}/*" "$@"'
+        for name, text in files.items():
             file = home / "bin" / name
-            file.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@" {shlex.join(more)}\n')
+            file.write_text(f"#!/bin/sh\n{text}\n")
             file.chmod(file.stat().st_mode | stat.S_IXUSR)
         return home
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import random
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -24,6 +25,7 @@ CLIENT = "OTTLA_SUITE_CLIENT"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
+    random.seed(0)  # some tests have random names
     client = os.environ[CLIENT]
     if client == "kafka-python":
         _complete_kafka_python()
@@ -65,7 +67,8 @@ def _aiokafka(login: dict[str, Any]) -> None:
 
     @functools.wraps(original)
     def made(self: Any, *args: Any, **options: Any) -> None:
-        if options.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
+        named = options.get("sasl_plain_username") is not None  # a test of logins
+        if options.get("security_protocol", "PLAINTEXT") == "PLAINTEXT" and not named:
             options |= {**login, "ssl_context": context}
         original(self, *args, **options)
 
