@@ -91,11 +91,15 @@ class Librdkafka:
                     return {number: Outcome(Said.FAILED, f"no end after {TEST_TIMEOUT_S} s")}
             return outcomes_of(number, file.read_text(errors="replace"))
 
-        found: dict[str, Outcome] = {}
+        numbers = sorted(only) or self._numbers()
         with ThreadPoolExecutor(JOBS) as pool:
-            for outcomes in pool.map(one, sorted(only) or self._numbers()):
-                found |= outcomes
-        return found
+            found = dict(zip(numbers, pool.map(one, numbers), strict=True))
+        # Some want an answer within a fifth of a second. What failed beside others has a second try alone.
+        for number, outcomes in found.items():
+            if any(outcome.said is Said.FAILED for outcome in outcomes.values()):
+                (logs / f"{number}.log").rename(logs / f"{number}.first.log")
+                found[number] = one(number)
+        return {name: outcome for outcomes in found.values() for name, outcome in outcomes.items()}
 
     def _numbers(self) -> list[str]:
         return sorted({file.name[:4] for file in self._tests.glob("0[0-9][0-9][0-9]-*.c*")})
