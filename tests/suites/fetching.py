@@ -63,7 +63,7 @@ def debian_source(package: str) -> Path:
     run(*command, "update", where=apt)
     directory = CACHE / package
     directory.mkdir(exist_ok=True)
-    run(*command, "source", "--download-only", package, where=directory)
+    run(*command, "source", "--tar-only", "--download-only", package, where=directory)
     (archive,) = directory.glob("*.orig.tar.*")
     unpacked = directory / archive.name.partition(".orig.")[0]
     unpacked.mkdir()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -12,6 +14,7 @@ from suites.lane import Lane
 from suites.outcomes import Outcome, Said
 
 TEST_TIMEOUT_S = 120
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m|\\033\[[0-9;]*m")
 _SKIPPED = "TEST SKIPPED: "
 
 
@@ -35,6 +38,7 @@ class Kcat:
         config = {"KCAT_CONFIG": str(lane.client_file("kcat.conf"))} if lane.secured else {}
         environment = lane.environment({"BROKERS": lane.bootstrap, **config})
         found = {}
+        _, terminal = os.openpty()  # kcat is a producer unless it has one before it
         for script in sorted(self._tests.glob("0[0-9]*.sh")):
             if only and not any(each in script.stem for each in only):
                 continue
@@ -42,7 +46,7 @@ class Kcat:
                 ["bash", script.name],
                 cwd=self._tests,
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                stdin=terminal,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -50,7 +54,7 @@ class Kcat:
                 check=False,
             )
             said = Said.PASSED if done.returncode == 0 else Said.FAILED
-            last = next(iter(done.stdout.strip().splitlines()[-1:]), "")
+            last = _COLOUR.sub("", next(iter(done.stdout.strip().splitlines()[-1:]), ""))
             if _SKIPPED in last:
                 said = Said.SKIPPED
             found[script.stem] = Outcome(said, "" if said is Said.PASSED else last)
