@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from suites.fetching import BUILD_TIMEOUT_S, debian_source, run
@@ -20,7 +21,8 @@ JOBS = 4
 TEST_TIMEOUT_S = 420
 PATIENCE = 2
 """Their own timeouts are for one test at a time on an idle machine."""
-REAUTHENTICATE_MS = 10_000
+REAUTHENTICATE_MS = 30_000
+"""Long enough for a rebalance: librdkafka does not log in again while it waits for one, and has three seconds for the login."""
 SETTINGS = {
     "num.partitions": "4",
     "default.replication.factor": "3",
@@ -43,10 +45,10 @@ class Librdkafka:
         self._tests = source / "tests"
         if not (self._tests / "test-runner").exists():
             environment = {**os.environ, "CFLAGS": "-O1", "CXXFLAGS": "-O1"}
-            build = {"where": source, "timeout_s": BUILD_TIMEOUT_S, "environment": environment}
-            run("./configure", "--enable-ssl", "--disable-gssapi", "--disable-curl", **build)
-            run("make", f"-j{os.cpu_count()}", "libs", **build)
-            run("make", f"-j{os.cpu_count()}", "-C", "tests", "build", **build)
+            build = partial(run, where=source, timeout_s=BUILD_TIMEOUT_S, environment=environment)
+            build("./configure", "--enable-ssl", "--disable-gssapi", "--disable-curl")
+            build("make", f"-j{os.cpu_count()}", "libs")
+            build("make", f"-j{os.cpu_count()}", "-C", "tests", "build")
         return source.name.rpartition("_")[2]
 
     def lane(self, directory: Path, *, secured: bool) -> Lane:
