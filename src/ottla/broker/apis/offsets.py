@@ -296,16 +296,15 @@ class OffsetHandlers:
         self, partition: Partition, target: int, timeout_s: float
     ) -> tuple[int, ErrorCode]:
         """(low watermark, error) once every live replica has deleted, or the time is over."""
+
+        def is_done() -> bool:
+            return partition.leadership is None or partition.leadership.low_watermark >= target
+
         try:
-            await asyncio.wait_for(
-                self._replicas.purgatory.until(
-                    partition,
-                    lambda: (
-                        partition.leadership is None or partition.leadership.low_watermark >= target
-                    ),
-                ),
-                timeout_s,
-            )
+            if not is_done():  # no time at all is enough for what is done already
+                await asyncio.wait_for(
+                    self._replicas.purgatory.until(partition, is_done), timeout_s
+                )
             low_watermark = partition.leading().low_watermark
         except KafkaError as error:
             return NO_OFFSET, error.code
