@@ -344,6 +344,11 @@ class Journal:
     def voters_are_written(self) -> bool:
         return self._electorates[-1].offset != NEVER_WRITTEN
 
+    @property
+    def voters_are_committed(self) -> bool:
+        """Whether the last change of the voters can no longer be undone."""
+        return self.voters_are_written and self._electorates[-1].offset < self.high_watermark
+
     def electorate_at(self, end_offset: int) -> tuple[int, VoterSet]:
         """kraft.version and voters as of `end_offset`, for a checkpoint there."""
         for electorate in reversed(self._electorates):

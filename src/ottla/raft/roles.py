@@ -54,3 +54,5 @@ class Timing(NamedTuple):
     fetch_wait_ms_max: int = 500
     early_jitter_max: float = 0.02
     """Spreads the pre-votes of voters that lost their leader at the same moment."""
+    change_timeout: float = 2.0
+    """How long a leader tries to add or remove a voter."""
