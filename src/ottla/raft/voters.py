@@ -12,7 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.raft import control_records
-from ottla.wire.types import ZERO_UUID
+from ottla.wire.types import ZERO_UUID, uuid_to_text
 
 
 class ReplicaKey(NamedTuple):
@@ -22,7 +22,9 @@ class ReplicaKey(NamedTuple):
     directory: UUID | None
 
     def __str__(self) -> str:
-        return f"{self.id}" if self.directory is None else f"{self.id}({self.directory})"
+        if self.directory is None:
+            return str(self.id)
+        return f"{self.id}({uuid_to_text(self.directory)})"
 
 
 class QuorumEndpoint(NamedTuple):

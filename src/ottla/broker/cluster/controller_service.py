@@ -394,7 +394,7 @@ class ControllerService:
             from ottla.broker.cluster.audited_changes import audited_voter_change
 
             self._events.emit(audited_voter_change(asked, str(voter)))
-        return voter_change_fields(answer)
+        return {**voter_change_fields(answer)}
 
     def _described_quorum(self, rights: Rights | None) -> Fields:
         try:

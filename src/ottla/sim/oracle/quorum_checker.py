@@ -22,6 +22,7 @@ from ottla.raft.voters import ReplicaKey
 from ottla.records.batch import read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.cluster.nodes import SimCluster, SimNode
+from ottla.sim.oracle.coverage import mark
 from ottla.sim.oracle.event_recorder import GrantedVote
 from ottla.sim.oracle.ledger import Ledger, LogCopy, Violation, content, is_flushed
 from ottla.sim.oracle.metadata_replay import MetadataReplay
@@ -329,6 +330,7 @@ class QuorumChecker:
         voter.sets_read_to = min(voter.sets_read_to, end)
         while len(voter.sets) > 1 and voter.sets[-1].offset >= end:
             voter.sets.pop()
+            mark("voter change undone")
 
     def _copy_from(self, voter: VoterLastSeen, log: Log) -> LogCopy:
         start = log.segment_bases[0]

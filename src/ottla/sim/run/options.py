@@ -93,7 +93,8 @@ class RunOptions:
             options.access = access
             options.settings = NODE_SETTINGS | options.settings
         chance = random.Random(f"{seed}/voters")
-        if options.profile == profiles.BROAD and chance.random() < VOTERS_RATE:
+        is_plain = options.profile == profiles.BROAD and options.access is None
+        if is_plain and chance.random() < VOTERS_RATE:
             options.change_voters(chance)
         chance = random.Random(f"{seed}/event log")
         if chance.random() < EVENT_LOG_RATE:
