@@ -18,7 +18,8 @@ from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from ottla.client.voters import Listener, QuorumReplica, QuorumView
+    from ottla.client.model import QuorumInfo, QuorumReplica
+    from ottla.client.voters import Listener
 
 LISTENER = "CONTROLLER"
 STATIC = (
@@ -56,10 +57,8 @@ def list_all(
 
     Brokers observe, and so does a controller that was not added yet.
     """
-    from ottla.client.voters import quorum_view
-
     with connect(bootstrap, dir, timeout, command_config) as blocking:
-        view = blocking.run(quorum_view(blocking.client))
+        view = blocking.run(blocking.client.describe_quorum())
     rows = [_row(view, each, "voter") for each in view.voters]
     rows += [_row(view, each, "observer") for each in view.observers]
     if format is Format.json:
@@ -69,13 +68,13 @@ def list_all(
     print_table(heads, [[row[head.lower()] for head in heads] for row in rows])
 
 
-def _row(view: QuorumView, replica: QuorumReplica, role: str) -> dict[str, object]:
+def _row(view: QuorumInfo, replica: QuorumReplica, role: str) -> dict[str, object]:
     leader = view.voter(view.leader)
-    end = replica.end_offset if leader is None else leader.end_offset
+    end = replica.log_end if leader is None else leader.log_end
     return {
         "id": replica.id,
         "role": "leader" if role == "voter" and replica.id == view.leader else role,
-        "lag": end - replica.end_offset if replica.end_offset >= 0 else None,
+        "lag": end - replica.log_end if replica.log_end >= 0 else None,
         "at": " ".join(f"{host}:{port}" for _, host, port in replica.listeners) or None,
         "directory": None if replica.directory is None else _text(replica.directory),
     }
@@ -101,10 +100,10 @@ def add(
 
     Its directory is the one with which it observes. No file of any other node changes.
     """
-    from ottla.client.voters import add_voter, quorum_view
+    from ottla.client.voters import add_voter
 
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
-        view = blocking.run(quorum_view(blocking.client))
+        view = blocking.run(blocking.client.describe_quorum())
         _require_dynamic(view)
         if (voter := view.voter(id)) is not None:
             advice = ""
@@ -118,7 +117,7 @@ def add(
             raise Failure(f"--at: say where controller {id} listens, as HOST:PORT", USAGE)
         assert newcomer.directory is not None
         blocking.run(add_voter(blocking.client, id, newcomer.directory, [_listener(at)]))
-        after = blocking.run(quorum_view(blocking.client))
+        after = blocking.run(blocking.client.describe_quorum())
     _tell(after, format, f"controller {id} votes, with directory {_shown(newcomer)}")
 
 
@@ -132,16 +131,16 @@ def remove(
     format: FormatOption = Format.table,
 ) -> None:
     """Take a controller's vote away. If it leads, another voter is elected. Its process goes on as an observer."""
-    from ottla.client.voters import quorum_view, remove_voter
+    from ottla.client.voters import remove_voter
 
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
-        view = blocking.run(quorum_view(blocking.client))
+        view = blocking.run(blocking.client.describe_quorum())
         voter = _voter(view, id)
         if len(view.voters) == 1:
             raise Failure(f"controller {id} is the only voter: add another first", CONFLICT)
         assert voter.directory is not None
         blocking.run(remove_voter(blocking.client, id, voter.directory))
-        after = blocking.run(quorum_view(blocking.client))
+        after = blocking.run(blocking.client.describe_quorum())
     _tell(after, format, f"controller {id} votes no more")
 
 
@@ -160,16 +159,16 @@ def replace(
     Start the node with an empty disk first: it gets a directory id of its own, and observes. Then its former identity is
     removed, and the new one added. If this is interrupted in between, ottla controllers add completes it.
     """
-    from ottla.client.voters import add_voter, quorum_view, remove_voter
+    from ottla.client.voters import add_voter, remove_voter
 
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
-        view = blocking.run(quorum_view(blocking.client))
+        view = blocking.run(blocking.client.describe_quorum())
         lost, newcomer = _voter(view, id), _observer(view, id)
         listeners = [_listener(at)] if at is not None else list(lost.listeners)
         assert lost.directory is not None and newcomer.directory is not None
         blocking.run(remove_voter(blocking.client, id, lost.directory))
         blocking.run(add_voter(blocking.client, id, newcomer.directory, listeners))
-        after = blocking.run(quorum_view(blocking.client))
+        after = blocking.run(blocking.client.describe_quorum())
     _tell(
         after,
         format,
@@ -177,7 +176,7 @@ def replace(
     )
 
 
-def _tell(view: QuorumView, format: Format, what: str) -> None:
+def _tell(view: QuorumInfo, format: Format, what: str) -> None:
     voters = [voter.id for voter in view.voters]
     if format is Format.json:
         print_json({"voters": voters, "leader": view.leader})
@@ -189,12 +188,12 @@ def _shown(replica: QuorumReplica) -> str:
     return "unknown" if replica.directory is None else _text(replica.directory)
 
 
-def _require_dynamic(view: QuorumView) -> None:
+def _require_dynamic(view: QuorumInfo) -> None:
     if any(voter.directory is None for voter in view.voters):
         raise Failure(STATIC, CONFLICT)
 
 
-def _voter(view: QuorumView, id: int) -> QuorumReplica:
+def _voter(view: QuorumInfo, id: int) -> QuorumReplica:
     _require_dynamic(view)
     voter = view.voter(id)
     if voter is None:
@@ -205,9 +204,9 @@ def _voter(view: QuorumView, id: int) -> QuorumReplica:
     return voter
 
 
-def _observer(view: QuorumView, id: int) -> QuorumReplica:
+def _observer(view: QuorumInfo, id: int) -> QuorumReplica:
     found = view.observer(id)
-    if found is None:
+    if found is None or found.directory is None:
         raise Failure(
             f"no node {id} with a new disk observes the metadata: start it, with the cluster's id and"
             " controller.quorum.bootstrap.servers in its file (ottla controllers list)",

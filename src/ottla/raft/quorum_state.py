@@ -98,8 +98,16 @@ class QuorumState:
 
     @property
     def has_vote(self) -> bool:
-        """May stand for election. Whether it grants votes is `decide_vote`'s: there only a newborn voter is refused."""
+        """Counts in elections, and may stand. Whether it grants votes is `decide_vote`'s: there only a newborn voter is
+        refused."""
         return self.is_voter and self.newborn is None
+
+    @property
+    def may_stand(self) -> bool:
+        """Also a node whose removal is not known to be committed may stand, though its own vote does not count any more: it
+        may be the only one whose log has the removal, so that nobody else can win. (Raft, §4.2.2; Kafka's nodes do not.)
+        Others are given time to win first."""
+        return self.has_vote or self.journal.is_leaving(self.key)
 
     @property
     def knows_the_epoch(self) -> bool:
@@ -186,24 +194,34 @@ class QuorumState:
 
     def _wait_for_leader(self, now: float) -> None:
         if not self.is_voter:
-            self.timer.stop()
+            self._wait_for_others(now)
             return
         self.timer.wait_for_election(now)
         if self.journal.voters.majority == 1:
             self.timer.wait(0, now)
 
+    def _wait_for_others(self, now: float) -> None:
+        """This node is no voter, and perhaps leaving."""
+        if self.journal.is_leaving(self.key):
+            self.timer.wait_for_voters(now)
+        else:
+            self.timer.stop()
+
+    def _own_vote(self) -> set[int]:
+        return {self.id} if self.is_voter else set()
+
     def become_prospective(self, now: float) -> None:
-        assert self.has_vote
+        assert self.may_stand
         self._enter(RaftRole.PROSPECTIVE, self.state, now)
         self.timer.wait_for_election(now)
-        self.ballot = Ballot(granted={self.id})
+        self.ballot = Ballot(granted=self._own_vote())
 
     def become_candidate(self, now: float) -> None:
-        assert self.has_vote
+        assert self.may_stand
         state = self.state.in_epoch(self.epoch + 1)._replace(voted=self.key)
         self._enter(RaftRole.CANDIDATE, state, now)
         self.timer.wait_for_election(now)
-        self.ballot = Ballot(granted={self.id})
+        self.ballot = Ballot(granted=self._own_vote())
 
     def become_follower(self, epoch: int, leader: int, now: float) -> None:
         assert leader != self.id
@@ -214,7 +232,7 @@ class QuorumState:
         if self.is_voter:
             self.timer.wait(self.timing.fetch_timeout, now)
         else:
-            self.timer.stop()
+            self._wait_for_others(now)
 
     def become_leader(self, now: float) -> None:
         ballot = self.ballot
@@ -290,8 +308,7 @@ class QuorumState:
     def fetched_from_leader(self, now: float) -> None:
         self.leader_is_gone = False
         self.timer.leader_is_there()
-        if self.is_voter:
-            self.timer.wait(self.timing.fetch_timeout, now)
+        self._wait_for_fetch(now)
 
     def lose_leader(self, now: float) -> None:
         if not self.leader_is_gone:
@@ -322,7 +339,7 @@ class QuorumState:
         assert (self.leader_state is None) == (self.changes is None)
         is_standing = self.role in (RaftRole.PROSPECTIVE, RaftRole.CANDIDATE)
         assert is_standing == (self.ballot is not None)
-        assert self.has_vote or not is_standing
+        assert self.may_stand or not is_standing
         if self.leader_state is not None:
             assert self.leader_state.epoch == self.epoch
             assert self.state.leader == self.id and self.state.voted == self.key

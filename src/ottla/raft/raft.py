@@ -210,7 +210,7 @@ class Raft:
         quorum = self.quorum
         match quorum.role:
             case RaftRole.UNATTACHED | RaftRole.FOLLOWER | RaftRole.CANDIDATE:
-                if not quorum.has_vote:
+                if not quorum.may_stand:
                     quorum.timer.stop()
                     return
                 if quorum.role is RaftRole.FOLLOWER:

@@ -130,6 +130,24 @@ def test_a_removed_leader_resigns_when_its_removal_is_committed() -> None:
     assert world.run(2, lambda: leader.running.leader == leader_of(world).node)
 
 
+def test_a_removed_leader_whose_removal_nobody_else_has_is_elected_once_more() -> None:
+    """It crashed before anybody had fetched its removal. The other voter's log is shorter, so it cannot win; the removed one
+    can, with the other's vote, and resigns when its removal is committed."""
+    world = grown(2, 0)
+    leader, other = leader_of(world), follower_of(world)
+    world.cut_link(leader.node, other.node)
+    world.remove(leader, leader.key)
+    assert world.run(5, lambda: not leader.running.journal.needs_flush)
+    leader.crash(power_loss=False)
+    world.heal()
+    world.run(5.0)
+    assert other.running.role is not RaftRole.LEADER
+    leader.start()
+    assert world.run(60, lambda: world.leader() is other)
+    assert voters_of(other) == [other.key]
+    assert world.run(10, lambda: leader.running.leader == other.node)
+
+
 def test_a_removed_leader_does_not_count_itself() -> None:
     world = grown()
     leader = leader_of(world)

@@ -117,11 +117,14 @@ class Administration(FaultContext):
         leaving = voters if smallest > VOTERS_TO_LOSE_ONE and not lost else []
         if not others and not leaving:
             return False
-        if others and (not leaving or self._random.random() < 0.5):
+        how = self._random.choice(
+            ("add", "remove", "both")
+        )  # the leader makes one of both, or one after the other
+        if others and (how != "remove" or not leaving):
             key = self._random.choice(others)
             self._announce(f"adds voter {key}")
             self._operator.add_voter(key, voter_endpoint(key.id), partial(self._changed, "added"))
-        else:
+        if leaving and (how != "add" or not others):
             self._remove_voter(self._random.choice(leaving))
         return True
 

@@ -21,7 +21,6 @@ from ottla.raft.voters import ReplicaKey, Voter, VoterSet
 from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
 from ottla.sim.run.profiles import VOTERS
-from ottla.wire.errors import ErrorCode
 
 
 @mutation("KAFKA-12460")
@@ -146,21 +145,6 @@ def voters_change_while_a_change_is_uncommitted() -> list[Patch]:
 
     def not_now(self: VoterChanges) -> None:
         return None
-
-    return [Patch(VoterChanges, "_not_now", not_now)]
-
-
-@mutation("own (Raft, single-server changes)", likely=VOTERS)
-def voters_change_before_the_epoch_is_committed() -> list[Patch]:
-    """A new leader changes the voters before a record of its own epoch is committed: a former leader may still commit another
-    change."""
-    original = VoterChanges._not_now
-
-    def not_now(self: VoterChanges) -> tuple[ErrorCode, str] | None:
-        refused = original(self)
-        if refused is not None and not self._leader.is_established and self._pending is None:
-            return None
-        return refused
 
     return [Patch(VoterChanges, "_not_now", not_now)]
 
