@@ -61,7 +61,7 @@ def test_kafkas_controller_joins_ours_and_leads(tmp_path: Path) -> None:
         printed = (tmp_path / "kafka.log").open("wb")
         process = subprocess.Popen(java_command(SERVER, file), stdout=printed, stderr=printed)
         try:
-            wait_until(lambda: NEW_CONTROLLER in cluster.voters(), 120, "Kafka's controller votes")
+            wait_until(lambda: NEW_CONTROLLER in cluster.voters(), 300, "Kafka's controller votes")
             topic = cluster.create_topic("with-kafka", 3)
             cluster.wait_whole(topic)
             for _ in range(20):
@@ -78,7 +78,9 @@ def test_kafkas_controller_joins_ours_and_leads(tmp_path: Path) -> None:
             cluster.ottla("controllers", "add", "1", "--at", at)
             assert cluster.voters() == [1, 2, 3, NEW_CONTROLLER]
         except BaseException as error:
-            error.add_note((tmp_path / "kafka.log").read_text(errors="replace")[-4000:])
+            error.add_note(
+                f"--- Kafka\n{(tmp_path / 'kafka.log').read_text(errors='replace')[-4000:]}"
+            )
             raise
         finally:
             process.kill()

@@ -189,6 +189,9 @@ class VoterChanges:
             )
         else:
             change.newcomer = Voter(voter.id, voter.directory, voter.endpoints, versions)
+            if not change.request.ack_when_committed and not self._has_caught_up(change):
+                # It asks for itself. Kafka's controllers send one request at a time, so it does not fetch while it waits.
+                self._end(ErrorCode.REQUEST_TIMED_OUT, self._waits_for(change))
 
     def versions_unknown(self, send: Send) -> None:
         """The question got no answer."""
