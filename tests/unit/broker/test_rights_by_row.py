@@ -26,6 +26,7 @@ WRITE_X, DESCRIBE_X = ((X, TXN, each) for each in (O.WRITE, O.DESCRIBE))
 READ_T, WRITE_T, DESCRIBE_T = ((T, TOPIC, each) for each in (O.READ, O.WRITE, O.DESCRIBE))
 ACTION = on_cluster(O.CLUSTER_ACTION)
 STRANGE_CLUSTER = "another-cluster-000000"
+STRANGE_VOTER = {"voter_id": 9, "voter_directory_id": UUID(int=9)}
 
 
 class Row(NamedTuple):
@@ -345,6 +346,13 @@ ADMIN = [
         DESCRIBE,
         31,
     ),
+    row(
+        ApiKey.ADD_RAFT_VOTER,
+        {"cluster_id": STRANGE_CLUSTER, "timeout": 1000, **STRANGE_VOTER, "listeners": []},
+        ALTER,
+        31,
+    ),
+    row(ApiKey.REMOVE_RAFT_VOTER, {"cluster_id": STRANGE_CLUSTER, **STRANGE_VOTER}, ALTER, 31),
 ]
 
 ELECTION = {
@@ -368,6 +376,18 @@ def raft(key: ApiKey) -> dict[str, Any]:
 
 
 NODES = [
+    row(
+        ApiKey.UPDATE_RAFT_VOTER,
+        {
+            "cluster_id": STRANGE_CLUSTER,
+            "current_leader_epoch": 1000,
+            **STRANGE_VOTER,
+            "listeners": [],
+            "k_raft_version_feature": {"min_supported_version": 0, "max_supported_version": 1},
+        },
+        ACTION,
+        31,
+    ),
     row(ApiKey.VOTE, raft(ApiKey.VOTE), ACTION, 31),
     row(ApiKey.BEGIN_QUORUM_EPOCH, raft(ApiKey.BEGIN_QUORUM_EPOCH), ACTION, 31),
     row(ApiKey.END_QUORUM_EPOCH, raft(ApiKey.END_QUORUM_EPOCH), ACTION, 31),
