@@ -127,6 +127,8 @@ class QuorumChecker:
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[int, UUID | None, int], int] = {}
         self._electorates: list[list[int]] = []
+        self._begins: dict[int, int] = {}
+        """Where each epoch begins, by its leader's log."""
         self.is_dynamic = cluster.first_voters is not None
         """Whether voters may change, and have directory ids."""
         self.committed_sets: list[SeenVoters] = []
@@ -234,6 +236,9 @@ class QuorumChecker:
         are the last in the log."""
         node, log = voter.machine.id, voter.log
         assert log is not None
+        if voter.role is RaftRole.LEADER and voter.epoch not in self._begins:
+            # Seen before a checkpoint can replace the beginning of the log.
+            self._begins[voter.epoch] = dict(voter.copy.epochs)[voter.epoch]
         for batch in voter.copy.after(voter.sets_read_to):
             voter.sets_read_to = batch.end
             data = content(voter.machine.host.disk, log, batch)
@@ -255,7 +260,7 @@ class QuorumChecker:
     ) -> None:
         if epoch != voter.epoch:
             return  # another leader wrote it
-        begins = next(first for each, first in voter.copy.epochs if each == epoch)
+        begins = self._begins[epoch]
         if high_watermark <= max(begins, before.offset):
             raise self._fail(
                 "M7",
