@@ -56,6 +56,8 @@ def test_controllers_are_added_removed_and_replaced_under_load(
         wait_until(lambda: lost in cluster.ids_of("observer"), 60, "the new disk observes")
         after = cluster.ottla("controllers", "replace", str(lost))
         assert lost in after["voters"] and len(after["voters"]) == 3
+        again = cluster.refused("controllers", "replace", str(lost))
+        assert f"controller {lost} fetches with directory" in again
         cluster.wait_whole(topic)
         producer.wait_for_more(100)
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ottla.cli.errors import CONFLICT
 from ottla.local.ports import free_ports
 from support.cluster import HOST, OTTLA, ProcessCluster
 
@@ -33,6 +34,13 @@ class ChangingCluster(ProcessCluster):
         text = self._local.config_file(1).read_text()
         name = "controller.quorum.bootstrap.servers="
         return next(line for line in text.splitlines() if line.startswith(name)).partition("=")[2]
+
+    def refused(self, *words: str) -> str:
+        """What a command says that finds things other than it was told."""
+        command = [OTTLA, *words, "--bootstrap", self.bootstrap]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == CONFLICT, done.stdout + done.stderr
+        return done.stderr
 
     def lose_disk(self, id: int) -> None:
         self.kill(id)

@@ -107,7 +107,8 @@ def add(
         _require_dynamic(view)
         if (voter := view.voter(id)) is not None:
             advice = ""
-            if view.observer(id) is not None:
+            other = view.observer(id)
+            if other is not None and other.last_fetch_ms > voter.last_fetch_ms:
                 advice = (
                     f"; a node {id} with another disk observes (ottla controllers replace {id})"
                 )
@@ -164,6 +165,11 @@ def replace(
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         view = blocking.run(blocking.client.describe_quorum())
         lost, newcomer = _voter(view, id), _observer(view, id)
+        if newcomer.last_fetch_ms <= lost.last_fetch_ms:
+            raise Failure(
+                f"controller {id} fetches with directory {_shown(lost)}: its disk is not gone",
+                CONFLICT,
+            )
         listeners = [_listener(at)] if at is not None else list(lost.listeners)
         assert lost.directory is not None and newcomer.directory is not None
         blocking.run(remove_voter(blocking.client, id, lost.directory))

@@ -377,11 +377,12 @@ class LocalCluster:
 
     @property
     def lack_of_controllers(self) -> str:
-        """Why nobody can be the active controller; empty if a majority of them runs."""
+        """Why nobody can be the active controller; empty if a majority of them runs, or where only the cluster knows who
+        votes."""
         controllers = [node for node in self.nodes.values() if node.controller_port is not None]
         running = sum(node.running for node in controllers)
         needed = len(controllers) // 2 + 1
-        if running >= needed:
+        if running >= needed or (self.dynamic_voters and running > 0):
             return ""
         return (
             f"{running} of {len(controllers)} controllers run{'s' if running == 1 else ''},"
