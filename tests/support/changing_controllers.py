@@ -37,7 +37,7 @@ class ChangingCluster(ProcessCluster):
 
     def refused(self, *words: str) -> str:
         """What a command says that finds things other than it was told."""
-        command = [OTTLA, *words, "--bootstrap", self.bootstrap]
+        command = [str(OTTLA), *words, "--bootstrap", self.bootstrap]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == CONFLICT, done.stdout + done.stderr
         return done.stderr
