@@ -77,7 +77,6 @@ NOT_SEEN = {"PushTelemetry"}
 NOT_SERVED = {
     "Share": "share groups",
     "Streams": "streams groups",
-    "RaftVoter": "voters that join or leave a running quorum",
     "AlterReplicaLogDirs": "moving a replica between the directories of one broker",
 }
 """A part of an API's name, and why it is not served. A row goes when its last API is served."""

@@ -165,9 +165,9 @@ class ProcessCluster(Cluster):
         return response, read_response_header(key, version, response)[1]
 
     def ottla(self, *words: str) -> Any:
-        """What a command of the command line answers, as JSON. The first node must be up."""
+        """What a command of the command line answers, as JSON."""
         done = subprocess.run(
-            [OTTLA, *words, "--bootstrap", self.nodes[1].address, "--format", "json"],
+            [OTTLA, *words, "--bootstrap", self.bootstrap, "--format", "json"],
             capture_output=True,
             text=True,
             check=False,

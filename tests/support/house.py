@@ -102,12 +102,13 @@ ARROWS: dict[str, set[str]] = {
     # Its checkers look into every part of a broker.
     "sim": {"sim.engine"},
     "sim.engine": {"runtime"},
-    "sim.cluster": {"broker.node", "config", "sim.engine"},
+    "sim.cluster": {"broker.node", "config", "raft", "sim.engine"},
     "sim.oracle": _PRODUCT | {"sim.cluster", "sim.engine"},
     "sim.clients": {
         "coordinators.groups",
         "log",
         "metadata",
+        "raft",
         "records",
         "security",
         "sim.cluster",
@@ -149,6 +150,7 @@ ARROWS: dict[str, set[str]] = {
         "config",
         "controller",
         "log",
+        "metadata",
         "raft",
         "runtime",
         "security",

@@ -261,7 +261,11 @@ class Node:
                 settings, runtime, quorum, self.design.change, to_others=self._to_controllers
             )
             handlers = handlers_of(
-                ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
+                ApiVersionsHandler(
+                    lambda: quorum.image,
+                    lambda: quorum.kraft_version,
+                    listener_is_controller=True,
+                ),
                 SaslHandlers(),
                 QuorumHandlers(quorum),
                 AclHandlers(),

@@ -15,6 +15,7 @@ from ottla.cli import (
     acls,
     audit,
     checkpoints,
+    controllers,
     doctor,
     events,
     explain,
@@ -70,6 +71,7 @@ app.command()(local.status)
 app.command()(local.down)
 app.command()(local.purge)
 app.add_typer(local.nodes, name="nodes")
+app.add_typer(controllers.app, name="controllers")
 app.command()(local.node)
 app.command()(metrics.metrics)
 app.command()(settings.settings)

@@ -86,6 +86,13 @@ def up(
             " may be repeated, and the first is the one that they are told.",
         ),
     ] = None,
+    dynamic_voters: Annotated[
+        bool,
+        typer.Option(
+            "--dynamic-voters",
+            help="Controllers can be added, removed and replaced later (ottla controllers).",
+        ),
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return, and leave it running.")] = False,
     timeout: ReadyOption = 60.0,
     format: FormatOption = Format.table,
@@ -111,6 +118,12 @@ def up(
             _require_same(cluster, count, port, host)
             if secure and not cluster.secure:
                 raise _is_open(cluster)
+            if dynamic_voters and not cluster.dynamic_voters:
+                raise Failure(
+                    f"{directory}: its voters are static; leave out --dynamic-voters; another --dir is another"
+                    " cluster",
+                    CONFLICT,
+                )
             if settings:
                 raise Failure(
                     f"{directory}: its settings are in node-*/server.properties; change them there, or leave out"
@@ -127,6 +140,7 @@ def up(
                 metrics=not secure,
                 secure=secure,
                 hosts=host or (),
+                dynamic_voters=dynamic_voters,
             )
         waiting = [node.id for node in cluster.nodes.values() if not node.running]
         starting = cluster.start(waiting, timeout, warn)

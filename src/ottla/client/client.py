@@ -168,7 +168,7 @@ class Client:
                 int(found.leader_id),
                 int(found.leader_epoch),
                 int(found.high_watermark),
-                _quorum_replicas(found.current_voters),
+                _quorum_replicas(found.current_voters, field(answer, "nodes", ())),
                 _quorum_replicas(found.observers),
             )
 
@@ -588,13 +588,19 @@ class Client:
         return {each.partition: each for each in answer.partitions}
 
 
-def _quorum_replicas(answer: Iterable[Any]) -> tuple[QuorumReplica, ...]:
+def _quorum_replicas(answer: Iterable[Any], nodes: Iterable[Any] = ()) -> tuple[QuorumReplica, ...]:
+    listeners = {
+        int(node.node_id): tuple((at.name, at.host, int(at.port)) for at in node.listeners)
+        for node in nodes
+    }
     return tuple(
         QuorumReplica(
             int(each.replica_id),
             int(each.log_end_offset),
             int(field(each, "last_fetch_timestamp", -1)),
             int(field(each, "last_caught_up_timestamp", -1)),
+            field(each, "replica_directory_id", None) or None,
+            listeners.get(int(each.replica_id), ()),
         )
         for each in answer
     )

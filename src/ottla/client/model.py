@@ -70,6 +70,10 @@ class QuorumReplica(NamedTuple):
     last_fetch_ms: int = -1
     """By the clock of the quorum's leader, as the next; -1: unknown. The leader's own are the time of the answer."""
     last_caught_up_ms: int = -1
+    directory: UUID | None = None
+    """None where voters are static, or the version of the answer does not say it."""
+    listeners: tuple[tuple[str, str, int], ...] = ()
+    """(name, host, port) of a voter"""
 
 
 class QuorumInfo(NamedTuple):
@@ -78,6 +82,14 @@ class QuorumInfo(NamedTuple):
     high_watermark: int
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
+
+    def voter(self, id: int) -> QuorumReplica | None:
+        return next((voter for voter in self.voters if voter.id == id), None)
+
+    def observer(self, id: int) -> QuorumReplica | None:
+        """The one that fetched last, if there are several with this id: its disk may have been replaced."""
+        found = [each for each in self.observers if each.id == id]
+        return max(found, key=lambda each: each.last_fetch_ms, default=None)
 
 
 class Config(NamedTuple):

@@ -100,7 +100,6 @@ NOT_YET = (
     ("log.preallocate", "segments grow as they are written"),
     ("log.local.retention", "tiered storage is not served"),
     ("compression.", "the codec's usual level is used"),
-    ("controller.quorum.auto.join.enable", "controllers that join later are not served yet"),
     ("cordoned.log.dirs", "cordoned directories are not served yet"),
     ("config.providers", "Java classes cannot be loaded"),
 )

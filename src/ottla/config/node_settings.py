@@ -537,6 +537,12 @@ class Settings:
     controller_quorum_retry_backoff_ms: int = setting(
         "controller.quorum.retry.backoff.ms", integer(0), 20, "Pause before a quorum request again."
     )
+    controller_quorum_auto_join_enable: bool = setting(
+        "controller.quorum.auto.join.enable",
+        BOOLEAN,
+        False,
+        "A controller that is no voter becomes one by itself, where voters are dynamic.",
+    )
     metadata_log_dir: str = setting(
         "metadata.log.dir", TEXT, "", "Where the cluster metadata lies; default: the first log dir."
     )
@@ -1225,6 +1231,12 @@ class Settings:
         voters = [voter.id for voter in self.controller_quorum_voters]
         if self.is_controller and voters and self.node_id not in voters:
             wrong("controller.quorum.voters", f"does not name this controller, node {self.node_id}")
+        if self.controller_quorum_auto_join_enable and (voters or not self.is_controller):
+            wrong(
+                "controller.quorum.auto.join.enable",
+                "is for controllers whose voters are dynamic: process.roles must have controller, and"
+                " controller.quorum.bootstrap.servers must stand in place of controller.quorum.voters",
+            )
         if not self.is_controller and self.node_id in voters:
             wrong("controller.quorum.voters", f"names node {self.node_id}, which is no controller")
         previous = "delegation.token.secret.key.previous"

@@ -27,6 +27,7 @@ class VoteReason(StrEnum):
 class ResignationCause(StrEnum):
     NO_MAJORITY = "no majority has fetched for too long"
     STOPPING = "the node stops"
+    REMOVED = "the node is no voter any more"
 
 
 class VoteGranted(Event):
@@ -84,6 +85,13 @@ class TwoQuorumLeaders(Event):
 
 class VoterCameOfAge(Event):
     """A newborn voter may vote from now on."""
+
+
+class QuorumVotersChanged(Event):
+    """The voters at the end of this node's log are others. As long as they are not committed, this may be undone."""
+
+    voters: tuple[str, ...]
+    """Each with its id and its directory."""
 
 
 class MetadataCommitted(Event):

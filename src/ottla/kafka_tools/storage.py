@@ -21,11 +21,13 @@ from ottla.config.values import ConfigError
 from ottla.controller.credentials import scram_record, scram_record_of_salted
 from ottla.kafka_tools.ending import ended
 from ottla.kafka_tools.features import FIRST_LEVEL, VERSIONS
+from ottla.kafka_tools.java import uuid_of
 from ottla.kafka_tools.options import ToolError
 from ottla.kafka_tools.subcommands import SubcommandParser
 from ottla.metadata.features import DEFAULT_LEVELS, METADATA_VERSION
 from ottla.metadata.records import UserScramCredentialRecord
 from ottla.raft.format import format_directory, is_formatted
+from ottla.raft.voters import QuorumEndpoint, Voter, VoterSet
 from ottla.runtime.files import RealDisk
 from ottla.security.secrets import Secret
 
@@ -57,6 +59,25 @@ def _parser() -> SubcommandParser:
         help="A file with such users, one on each line. Nobody else may be able to read it.",
     )
     format.add_argument("--ignore-formatted", "-g", action="store_true")
+    first = format.add_mutually_exclusive_group()
+    first.add_argument(
+        "--standalone",
+        "-s",
+        action="store_true",
+        help="The controller is the only voter of a new cluster. Others are added later.",
+    )
+    first.add_argument(
+        "--initial-controllers",
+        "-I",
+        metavar="VOTERS",
+        help="The voters of a new cluster, separated by commas, each as id@host:port:directory-id.",
+    )
+    first.add_argument(
+        "--no-initial-controllers",
+        "-N",
+        action="store_true",
+        help="The node joins a cluster that has its voters already.",
+    )
     commands.add_parser("random-uuid", help="Print a random UUID.")
     return parser
 
@@ -88,6 +109,7 @@ def _format(given: Namespace) -> int:
         raise ToolError(str(error)) from None
     users = [text for path in given.add_scram_from for text in _lines(path)]
     records = [first_user(text) for text in (*given.add_scram, *users)]
+    voters = _first_voters(given, settings)
     disk = RealDisk()
     places = list(dict.fromkeys((settings.metadata_log_dir, *settings.log_dirs)))
     done = [place for place in places if is_formatted(disk, place)]
@@ -104,16 +126,84 @@ def _format(given: Namespace) -> int:
             continue
         kind = "metadata" if place == settings.metadata_log_dir else "data"
         print(f"Formatting {kind} directory {place} with {METADATA_VERSION} {version}.")
+        is_metadata = place == settings.metadata_log_dir
+        myself = voters.get(settings.node_id) if is_metadata and voters is not None else None
         format_directory(
             disk,
             place,
             cluster_id=given.cluster_id,
             node_id=settings.node_id,
-            directory_id=uuid.uuid4(),
-            voters=None,
+            directory_id=uuid.uuid4() if myself is None else _directory_of(myself),
+            voters=None if myself is None else voters,
             records=records,
         )
     return 0
+
+
+def _directory_of(voter: Voter) -> uuid.UUID:
+    assert voter.directory is not None
+    return voter.directory
+
+
+def _first_voters(given: Namespace, settings: Settings) -> VoterSet | None:
+    """The voters that the options name; None if they are static, or known to other nodes."""
+    is_dynamic = not settings.controller_quorum_voters
+    if given.standalone or given.initial_controllers is not None:
+        option = "--standalone" if given.standalone else "--initial-controllers"
+        if not settings.is_controller:
+            raise ToolError(f"You can only use {option} on a controller.")
+        if not is_dynamic:
+            raise ToolError(
+                f"{option} is for voters that may change: use controller.quorum.bootstrap.servers in"
+                " place of controller.quorum.voters."
+            )
+        if given.standalone:
+            return VoterSet.of([_alone(settings)])
+        return initial_controllers(given.initial_controllers, settings)
+    if settings.is_controller and is_dynamic and not given.no_initial_controllers:
+        raise ToolError(
+            "Because controller.quorum.voters is not set on this controller, you must specify one of"
+            " the following: --standalone, --initial-controllers, or --no-initial-controllers."
+        )
+    return None
+
+
+def _alone(settings: Settings) -> Voter:
+    name = settings.controller_listener_names[0]
+    for at in settings.advertised_listeners:
+        if at.name == name:
+            endpoint = QuorumEndpoint(name, at.host or "localhost", at.port)
+            return Voter(settings.node_id, uuid.uuid4(), (endpoint,))
+    raise ToolError("No controller listeners found.")
+
+
+_VOTER = re.compile(
+    r"(?P<id>\d+)@(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:@]+)):(?P<port>\d+):(?P<dir>[\w-]+)"
+)
+
+
+def initial_controllers(text: str, settings: Settings) -> VoterSet:
+    """`1@host1:9093:directory,2@…`. The directory of this node is the one that it is formatted with."""
+    name, voters = settings.controller_listener_names[0], []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        found = _VOTER.fullmatch(part)
+        if found is None or not 0 < int(found["port"]) < 1 << 16:
+            raise ToolError(f"Failed to parse {part}: a voter is id@host:port:directory-id")
+        try:
+            directory = uuid_of(found["dir"])
+        except ValueError as error:
+            raise ToolError(f"Failed to parse the directory id in {part}: {error}") from None
+        endpoint = QuorumEndpoint(name, found["v6"] or found["host"], int(found["port"]))
+        voters.append(Voter(int(found["id"]), directory, (endpoint,)))
+    ids = [voter.id for voter in voters]
+    if len(set(ids)) < len(ids):
+        raise ToolError("Node id is duplicated in the initial controllers.")
+    if settings.node_id not in ids:
+        raise ToolError(
+            f"The initial controllers do not name this one, node {settings.node_id}. A controller that"
+            " joins later is formatted with --no-initial-controllers."
+        )
+    return VoterSet.of(voters)
 
 
 def _lines(path: str) -> list[str]:

@@ -51,6 +51,7 @@ OF_EACH_NODE = (
     "advertised.listeners",
     "controller.listener.names",
     "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
     "log.dirs",
     "metadata.log.dir",
     "metrics.listeners",
@@ -134,8 +135,11 @@ class LocalCluster:
         *,
         secure: bool = False,
         hosts: Sequence[str] = (),
+        dynamic_voters: bool = False,
     ) -> None:
         self.directory = directory
+        self.dynamic_voters = dynamic_voters
+        """Whether voters may change: then each has a directory id, and no setting names them."""
         self.cluster_id = cluster_id
         self.nodes = {node.id: node for node in nodes}
         self.secure = secure
@@ -156,6 +160,7 @@ class LocalCluster:
                 nodes,
                 secure=content.get("secure", False),
                 hosts=content.get("hosts", ()),
+                dynamic_voters=content.get("dynamic_voters", False),
             )
         except (FileNotFoundError, NotADirectoryError):
             raise NoCluster(f"{directory}: no cluster here") from None
@@ -173,6 +178,7 @@ class LocalCluster:
         metrics: bool = False,
         secure: bool = False,
         hosts: Sequence[str] = (),
+        dynamic_voters: bool = False,
     ) -> LocalCluster:
         """`port`: the first one, or 0 for free ones. `settings`: of every node, in addition to those that it needs.
         `metrics`: every node serves its metrics. `secure`: see `local.secure`; with `hosts`, clients reach it from
@@ -200,7 +206,14 @@ class LocalCluster:
             )
             for id in range(1, count + 1)
         ]
-        cluster = cls(directory, _new_cluster_id(), nodes, secure=secure, hosts=hosts)
+        cluster = cls(
+            directory,
+            _new_cluster_id(),
+            nodes,
+            secure=secure,
+            hosts=hosts,
+            dynamic_voters=dynamic_voters,
+        )
         if settings:
             cluster._check(settings)
         for node in nodes:
@@ -209,6 +222,10 @@ class LocalCluster:
             from ottla.local.secure import make_secure
 
             make_secure(cluster)
+        elif dynamic_voters:
+            from ottla.local.voters import format_controllers
+
+            format_controllers(cluster)
         for node in nodes:
             cluster.configure(node.id, settings or {})
         cluster.save()
@@ -221,6 +238,8 @@ class LocalCluster:
         }
         if self.secure:
             content |= {"secure": True, "hosts": self.hosts}
+        if self.dynamic_voters:
+            content["dynamic_voters"] = True
         file = self.directory / "cluster.json"
         temporary = file.with_name("cluster.json.new")
         text = json.dumps(content, indent=1) + "\n"
@@ -284,11 +303,18 @@ class LocalCluster:
     def _settings(self, node: LocalNode) -> dict[str, str]:
         count = len(self.nodes)
         factor = min(3, count)
-        voters = [
-            f"{each.id}@{HOST}:{each.controller_port}"
-            for each in self.nodes.values()
-            if each.controller_port is not None
-        ]
+        controllers = [each for each in self.nodes.values() if each.controller_port is not None]
+        quorum = {
+            "controller.quorum.voters": ",".join(
+                f"{each.id}@{HOST}:{each.controller_port}" for each in controllers
+            )
+        }
+        if self.dynamic_voters:
+            quorum = {
+                "controller.quorum.bootstrap.servers": ",".join(
+                    f"{HOST}:{each.controller_port}" for each in controllers
+                )
+            }
         if node.internal_port is None:
             listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
         else:
@@ -305,7 +331,7 @@ class LocalCluster:
             "cluster.id": self.cluster_id,
             "listeners": ",".join(listeners),
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": ",".join(voters),
+            **quorum,
             "log.dirs": self.node_directory(node.id) / "data",
             "default.replication.factor": factor,
             "min.insync.replicas": min(2, count),
@@ -351,11 +377,12 @@ class LocalCluster:
 
     @property
     def lack_of_controllers(self) -> str:
-        """Why nobody can be the active controller; empty if a majority of them runs."""
+        """Why nobody can be the active controller; empty if a majority of them runs, or where only the cluster knows who
+        votes."""
         controllers = [node for node in self.nodes.values() if node.controller_port is not None]
         running = sum(node.running for node in controllers)
         needed = len(controllers) // 2 + 1
-        if running >= needed:
+        if running >= needed or (self.dynamic_voters and running > 0):
             return ""
         return (
             f"{running} of {len(controllers)} controllers run{'s' if running == 1 else ''},"

@@ -206,25 +206,12 @@ def _decoy_file(cluster: LocalCluster) -> Path:
 
 def _format(cluster: LocalCluster, password: str) -> None:
     """The first active controller writes the admin's credentials into the metadata, with the cluster's features."""
-    from uuid import uuid4
-
     from ottla.controller.credentials import scram_record
-    from ottla.raft.format import format_directory
-    from ottla.runtime.files import RealDisk
+    from ottla.local.voters import format_controllers
     from ottla.security.secrets import Secret
 
     records = [
         scram_record(name, ADMIN, Secret(password), secrets.token_bytes(SALT_BYTES), ITERATIONS)
         for name in MECHANISMS
     ]
-    for node in cluster.nodes.values():
-        if node.controller_port is not None:
-            format_directory(
-                RealDisk(),
-                str(cluster.node_directory(node.id) / "data"),
-                cluster_id=cluster.cluster_id,
-                node_id=node.id,
-                directory_id=uuid4(),
-                voters=None,
-                records=records,
-            )
+    format_controllers(cluster, records)

@@ -30,6 +30,13 @@ class ElectionTimer:
     def wait_for_election(self, now: float) -> None:
         self.deadline = now + self._timing.election_timeout * (1 + self._random.random())
 
+    def wait_for_voters(self, now: float) -> None:
+        """As a follower that is no voter: long enough for others to miss their leader, and to win."""
+        timing = self._timing
+        self.wait(
+            timing.fetch_timeout + 3 * timing.election_timeout * (1 + self._random.random()), now
+        )
+
     def leader_is_there(self) -> None:
         self._retries = 0
 

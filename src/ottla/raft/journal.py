@@ -17,7 +17,7 @@ from ottla.log.resources import LogResources
 from ottla.raft import control_records
 from ottla.raft.messages import LogPosition, SnapshotId
 from ottla.raft.snapshots import BOOTSTRAP, Download, SnapshotContent, SnapshotStore
-from ottla.raft.voters import VoterSet
+from ottla.raft.voters import ReplicaKey, VoterSet
 from ottla.records.batch import Batch, batches
 from ottla.records.record import ControlType, control_type
 from ottla.records.record import records as records_of
@@ -343,6 +343,20 @@ class Journal:
     @property
     def voters_are_written(self) -> bool:
         return self._electorates[-1].offset != NEVER_WRITTEN
+
+    @property
+    def voters_are_committed(self) -> bool:
+        """Whether the last change of the voters can no longer be undone."""
+        return self.voters_are_written and self._electorates[-1].offset < self.high_watermark
+
+    def is_leaving(self, key: ReplicaKey) -> bool:
+        """Whether the last change of the voters removes `key`, and may not be committed yet."""
+        return (
+            len(self._electorates) > 1
+            and not self.voters_are_committed
+            and not self.voters.has(key)
+            and self._electorates[-2].voters.has(key)
+        )
 
     def electorate_at(self, end_offset: int) -> tuple[int, VoterSet]:
         """kraft.version and voters as of `end_offset`, for a checkpoint there."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from ottla.raft.voters import QuorumEndpoint, ReplicaKey
+from ottla.raft.voters import QuorumEndpoint, ReplicaKey, Voter
 from ottla.runtime.seams import Chunk
 from ottla.wire.errors import ErrorCode
 
@@ -119,5 +119,56 @@ class FetchSnapshotAnswer(NamedTuple):
     endpoint: QuorumEndpoint | None = None
 
 
-QuorumRequest: TypeAlias = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot
-QuorumAnswer: TypeAlias = VoteAnswer | EpochAnswer | FetchAnswer | FetchSnapshotAnswer
+class AddVoter(NamedTuple):
+    voter: Voter
+    timeout_s: float
+    ack_when_committed: bool = True
+    """Otherwise it is answered when the new voters are in the leader's log."""
+
+
+class RemoveVoter(NamedTuple):
+    key: ReplicaKey
+
+
+class VoterChangeAnswer(NamedTuple):
+    """The answer to AddVoter and RemoveVoter."""
+
+    error: ErrorCode
+    message: str | None = None
+
+
+class UpdateVoter(NamedTuple):
+    """A voter says where it listens, and which kraft.version it supports. Its answer is an EpochAnswer."""
+
+    epoch: int
+    voter: Voter
+
+
+class AskVersions(NamedTuple):
+    """To a controller that shall be a voter: which kraft.version does it support (ApiVersions)?"""
+
+
+class VersionsAnswer(NamedTuple):
+    kraft_versions: tuple[int, int] | None
+    """The lowest and the highest; None if it knows none."""
+
+
+QuorumRequest: TypeAlias = (
+    Vote
+    | BeginQuorumEpoch
+    | EndQuorumEpoch
+    | Fetch
+    | FetchSnapshot
+    | AddVoter
+    | RemoveVoter
+    | UpdateVoter
+    | AskVersions
+)
+QuorumAnswer: TypeAlias = (
+    VoteAnswer
+    | EpochAnswer
+    | FetchAnswer
+    | FetchSnapshotAnswer
+    | VoterChangeAnswer
+    | VersionsAnswer
+)

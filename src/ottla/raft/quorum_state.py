@@ -3,8 +3,8 @@
 Only the `become_*` methods change the role, along `TRANSITIONS`. Epoch, leader and vote are on disk before they are in
 memory, and so before any answer that follows from them leaves the node (M1, M2).
 
-What a role needs is here too, because it ends with the role: the ballot of a candidate, the `LeaderState` of a leader,
-and the voters that do not know yet of a resignation.
+What a role needs is here too, because it ends with the role: the ballot of a candidate, the `LeaderState` and the
+`VoterChanges` of a leader, and the voters that do not know yet of a resignation.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ottla.raft.newborn import NewbornVoter, is_static_and_empty
 from ottla.raft.outputs import Outputs
 from ottla.raft.replication import LeaderState
 from ottla.raft.roles import TRANSITIONS, RaftRole, Timing
+from ottla.raft.voter_changes import VoterChanges
 from ottla.raft.voters import QuorumEndpoint, ReplicaKey
 from ottla.wire.errors import ErrorCode
 
@@ -64,13 +65,16 @@ class QuorumState:
         """A follower's leader resigned or closed its connection, or a fetch to it failed or timed out."""
         self.ballot: Ballot | None = None
         self.leader_state: LeaderState | None = None
+        self.changes: VoterChanges | None = None
+        """Of the voters, while this node leads."""
         self.successors: tuple[ReplicaKey, ...] = ()
         self.unacknowledged: set[int] = set()
         """Voters that do not know yet of our resignation."""
         self.on_enter: Callable[[bool, float], None] = lambda is_another_leader, now: None
         """Called when a role begins, with whether the epoch or the leader has changed."""
         # Kafka numbers servers whose ids are not known yet downwards from -2.
-        self._addresses = {-2 - i: where for i, where in enumerate(bootstrap)}
+        others = [where for where in bootstrap if endpoint is None or where[1:] != endpoint[1:]]
+        self._addresses = {-2 - i: where for i, where in enumerate(others)}
         self.bootstrap = list(self._addresses)
         self._endpoint = endpoint
         self._file = file
@@ -94,8 +98,16 @@ class QuorumState:
 
     @property
     def has_vote(self) -> bool:
-        """May stand for election. Whether it grants votes is `decide_vote`'s: there only a newborn voter is refused."""
+        """Counts in elections, and may stand. Whether it grants votes is `decide_vote`'s: there only a newborn voter is
+        refused."""
         return self.is_voter and self.newborn is None
+
+    @property
+    def may_stand(self) -> bool:
+        """Also a node whose removal is not known to be committed may stand, though its own vote does not count any more: it
+        may be the only one whose log has the removal, so that nobody else can win. (Raft, §4.2.2; Kafka's nodes do not.)
+        Others are given time to win first."""
+        return self.has_vote or self.journal.is_leaving(self.key)
 
     @property
     def knows_the_epoch(self) -> bool:
@@ -115,12 +127,15 @@ class QuorumState:
         return voter == self.key
 
     def address(self, peer: int) -> QuorumEndpoint | None:
-        """Where to reach a voter, a leader or a bootstrap server."""
+        """Where to reach a voter, a leader, a bootstrap server, or a voter that is to be added. Where the leader of this
+        epoch is, it has said itself; of other voters the log says it."""
+        if self.changes is not None and (where := self.changes.address(peer)) is not None:
+            return where
         known = self._addresses.get(peer)
-        if known is not None:
-            return known
         voter = self.journal.voters.get(peer)
-        return voter.endpoints[0] if voter is not None and voter.endpoints else None
+        if voter is None or not voter.endpoints or (known is not None and peer == self.leader):
+            return known
+        return voter.endpoints[0]
 
     def leader_endpoint(self) -> QuorumEndpoint | None:
         leader = self.leader
@@ -159,6 +174,9 @@ class QuorumState:
         self.role = role
         self.ballot = None
         self.leader_state = None
+        if self.changes is not None:
+            self.changes.end()
+            self.changes = None
         self.unacknowledged = set()
         is_another_leader = state.epoch != old.epoch or state.leader != old.leader
         if is_another_leader:
@@ -176,24 +194,34 @@ class QuorumState:
 
     def _wait_for_leader(self, now: float) -> None:
         if not self.is_voter:
-            self.timer.stop()
+            self._wait_for_others(now)
             return
         self.timer.wait_for_election(now)
         if self.journal.voters.majority == 1:
             self.timer.wait(0, now)
 
+    def _wait_for_others(self, now: float) -> None:
+        """This node is no voter, and perhaps leaving."""
+        if self.journal.is_leaving(self.key):
+            self.timer.wait_for_voters(now)
+        else:
+            self.timer.stop()
+
+    def _own_vote(self) -> set[int]:
+        return {self.id} if self.is_voter else set()
+
     def become_prospective(self, now: float) -> None:
-        assert self.has_vote
+        assert self.may_stand
         self._enter(RaftRole.PROSPECTIVE, self.state, now)
         self.timer.wait_for_election(now)
-        self.ballot = Ballot(granted={self.id})
+        self.ballot = Ballot(granted=self._own_vote())
 
     def become_candidate(self, now: float) -> None:
-        assert self.has_vote
+        assert self.may_stand
         state = self.state.in_epoch(self.epoch + 1)._replace(voted=self.key)
         self._enter(RaftRole.CANDIDATE, state, now)
         self.timer.wait_for_election(now)
-        self.ballot = Ballot(granted={self.id})
+        self.ballot = Ballot(granted=self._own_vote())
 
     def become_follower(self, epoch: int, leader: int, now: float) -> None:
         assert leader != self.id
@@ -204,7 +232,7 @@ class QuorumState:
         if self.is_voter:
             self.timer.wait(self.timing.fetch_timeout, now)
         else:
-            self.timer.stop()
+            self._wait_for_others(now)
 
     def become_leader(self, now: float) -> None:
         ballot = self.ballot
@@ -216,6 +244,7 @@ class QuorumState:
         self.leader_state = LeaderState(
             self.key, self.epoch, self._endpoint, self.journal, self._wall_ms, self._outputs, now
         )
+        self.changes = VoterChanges(self.leader_state, self.journal, self.timing, self._outputs)
         self._outputs.emit(BecameQuorumLeader(self.epoch))
         self.leader_state.write_first_records(sorted(ballot.granted))
 
@@ -279,8 +308,7 @@ class QuorumState:
     def fetched_from_leader(self, now: float) -> None:
         self.leader_is_gone = False
         self.timer.leader_is_there()
-        if self.is_voter:
-            self.timer.wait(self.timing.fetch_timeout, now)
+        self._wait_for_fetch(now)
 
     def lose_leader(self, now: float) -> None:
         if not self.leader_is_gone:
@@ -291,6 +319,11 @@ class QuorumState:
         """There is no leader to wait for."""
         if self.is_voter:
             self.timer.early(now)
+
+    def voters_changed(self, was_voter: bool, now: float) -> None:
+        """A follower's log has other voters. Only a voter waits for its leader with a deadline."""
+        if self.role is RaftRole.FOLLOWER and self.is_voter != was_voter:
+            self._wait_for_fetch(now)
 
     def come_of_age(self) -> None:
         """A newborn voter is an ordinary voter from here on."""
@@ -303,9 +336,10 @@ class QuorumState:
     def invariants(self) -> None:
         assert self.state.is_newborn == (self.newborn is not None)
         assert (self.role is RaftRole.LEADER) == (self.leader_state is not None)
+        assert (self.leader_state is None) == (self.changes is None)
         is_standing = self.role in (RaftRole.PROSPECTIVE, RaftRole.CANDIDATE)
         assert is_standing == (self.ballot is not None)
-        assert self.has_vote or not is_standing
+        assert self.may_stand or not is_standing
         if self.leader_state is not None:
             assert self.leader_state.epoch == self.epoch
             assert self.state.leader == self.id and self.state.voted == self.key

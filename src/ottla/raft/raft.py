@@ -16,20 +16,26 @@ The rules are in the parts, which all stand on one `QuorumState`:
 - `replication`: the leader's side of the log
 - `follower`: the fetching side of the log
 - `newborn`: voters that have no vote yet
+- `voter_changes`: how a leader adds and removes voters
+- `membership`: what a controller asks about its own place among them
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from random import Random
 
 from ottla.events import Events
-from ottla.events.quorum import QuorumLeaderChanged, ResignationCause
+from ottla.events.quorum import QuorumLeaderChanged, QuorumVotersChanged, ResignationCause
 from ottla.raft.election import QuorumElection
 from ottla.raft.election_state import ElectionState, QuorumStateFile
 from ottla.raft.follower import MetadataFetcher
 from ottla.raft.journal import Journal
+from ottla.raft.membership import wanted_change
 from ottla.raft.messages import (
+    AddVoter,
+    AskVersions,
     BeginQuorumEpoch,
     EndQuorumEpoch,
     EpochAnswer,
@@ -40,14 +46,19 @@ from ottla.raft.messages import (
     Park,
     QuorumAnswer,
     QuorumRequest,
+    RemoveVoter,
+    UpdateVoter,
+    VersionsAnswer,
     Vote,
     VoteAnswer,
+    VoterChangeAnswer,
 )
 from ottla.raft.outputs import Outputs, Send
 from ottla.raft.quorum_state import QuorumState
 from ottla.raft.replication import LeaderState
 from ottla.raft.request_manager import RequestManager
 from ottla.raft.roles import RaftRole, Timing
+from ottla.raft.voter_changes import VoterChange, refused
 from ottla.raft.voters import QuorumEndpoint, ReplicaKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -64,10 +75,12 @@ class Raft:
         *,
         timing: Timing | None = None,
         bootstrap: Sequence[QuorumEndpoint] = (),
+        may_join: bool = False,
         events: Events | None = None,
     ) -> None:
         """`endpoint` is where this node takes quorum requests (None on a broker that only observes);
-        `bootstrap` is where a node that knows no voters asks first; `wall_ms` only stamps records."""
+        `bootstrap` is where a node that knows no voters asks first; `wall_ms` only stamps records. `may_join`: a
+        controller that is no voter asks to be one."""
         self.key = key
         self.id = key.id
         self.journal = journal
@@ -91,7 +104,10 @@ class Raft:
         self._election = QuorumElection(self.quorum, outputs)
         self._fetcher = MetadataFetcher(self.quorum, outputs)
         self._requests = RequestManager(outputs)
+        self._may_join = may_join
         self._announced: tuple[int, int | None] = (-1, None)
+        self._voters = journal.voters
+        """As they were when everybody was last told."""
         self._started = False
 
     # What others may know
@@ -177,6 +193,10 @@ class Raft:
         leader_state = self.quorum.leader_state
         if leader_state is not None:
             times = [leader_state.quorum_deadline(self.timing.fetch_timeout)]
+            assert self.quorum.changes is not None
+            times.append(self.quorum.changes.next_time())
+            if leader_state.is_removed:
+                times.append(-math.inf)
         else:
             times = [self.quorum.timer.deadline]
         for peer in self._to_ask():
@@ -190,7 +210,7 @@ class Raft:
         quorum = self.quorum
         match quorum.role:
             case RaftRole.UNATTACHED | RaftRole.FOLLOWER | RaftRole.CANDIDATE:
-                if not quorum.has_vote:
+                if not quorum.may_stand:
                     quorum.timer.stop()
                     return
                 if quorum.role is RaftRole.FOLLOWER:
@@ -207,7 +227,9 @@ class Raft:
         self._fetcher.role_began(is_another_leader, now)
 
     def _drive(self, now: float) -> None:
-        """Send everything that is due, say who leads. Every input ends here."""
+        """Send everything that is due, say who leads and who votes. Every input ends here, except for fetches: what
+        follows from them is done by the next `tick`, which is due at once then."""
+        self._change_voters(now)
         for peer in self._to_ask():
             if not self._requests.is_under_way(peer) and now >= self._ask_time(peer):
                 self._requests.send(peer, self._request_for(peer))
@@ -217,6 +239,19 @@ class Raft:
         if leads != self._announced:
             self._announced = leads
             self._outputs.emit(QuorumLeaderChanged(*leads))
+
+    def _change_voters(self, now: float) -> None:
+        quorum = self.quorum
+        if quorum.changes is not None:
+            quorum.changes.advance(now)
+        if quorum.leader_state is not None and quorum.leader_state.is_removed:
+            quorum.become_resigned(ResignationCause.REMOVED, now)
+        voters = self.journal.voters
+        if voters is not self._voters:
+            before, self._voters = self._voters, voters
+            quorum.voters_changed(before.has(self.key), now)
+            keys = tuple(str(voter.key) for voter in voters.voters)
+            self._outputs.emit(QuorumVotersChanged(keys))
 
     # Requests to the voters, apart from fetches
 
@@ -231,7 +266,21 @@ class Raft:
                 return sorted(quorum.other_voters())
             case RaftRole.RESIGNED:
                 return sorted(quorum.unacknowledged)
+            case RaftRole.FOLLOWER if quorum.leader is not None and self._wish() is not None:
+                return [quorum.leader]
         return [] if quorum.newborn is None else sorted(quorum.newborn.to_ask(quorum.epoch))
+
+    def _wish(self) -> AddVoter | RemoveVoter | UpdateVoter | None:
+        """A change of the voters that this node asks its leader for. It joins when it has caught up."""
+        first = self._fetcher.first_high_watermark
+        return wanted_change(
+            self.key,
+            self._endpoint,
+            self.journal,
+            self.epoch,
+            may_join=self._may_join and first is not None and self.journal.log_end >= first,
+            timeout_s=self.timing.change_timeout,
+        )
 
     def _ask_time(self, peer: int) -> float:
         """A leader reminds voters that know it only when they have not fetched for a while."""
@@ -244,6 +293,9 @@ class Raft:
         return soonest
 
     def _request_for(self, peer: int) -> QuorumRequest:
+        wish = self._wish() if self.role is RaftRole.FOLLOWER else None
+        if wish is not None:
+            return wish
         voter = self.journal.voters.get(peer)
         key = ReplicaKey(peer, None) if voter is None else voter.key
         match self.role:
@@ -257,6 +309,13 @@ class Raft:
 
     def answered(self, send: Send, answer: QuorumAnswer, now: float) -> None:
         quorum = self.quorum
+        if isinstance(answer, VersionsAnswer | VoterChangeAnswer):  # they say nothing of epochs
+            if isinstance(answer, VoterChangeAnswer):
+                self._wish_answered(send, now)
+            elif quorum.changes is not None:
+                quorum.changes.versions_answered(send, answer)
+            self._drive(now)
+            return
         from_leader = answer.leader == send.peer
         quorum.learn(answer.epoch, answer.leader, answer.endpoint, now, from_leader=from_leader)
         if quorum.newborn is not None and quorum.newborn.heard(send.peer, quorum.epoch):
@@ -282,10 +341,23 @@ class Raft:
             self._requests.pause(peer, now + self.timing.fetch_timeout / 2)
         elif self.role is RaftRole.RESIGNED:
             self.quorum.unacknowledged.discard(peer)
+        elif self.role is RaftRole.FOLLOWER:  # the answer to a wish
+            self._requests.pause(peer, now + self.timing.fetch_timeout)
+
+    def _wish_answered(self, send: Send, now: float) -> None:
+        """Whether it was granted, the log will say. If not, it is asked for again."""
+        if self._requests.finish(send):
+            self._requests.pause(send.peer, now + self.timing.fetch_timeout)
 
     def request_failed(self, send: Send, now: float) -> None:
         """No connection, no answer in time, or one that makes no sense."""
-        if send is self._fetcher.under_way:
+        changes = self.quorum.changes
+        if isinstance(send.request, AskVersions):
+            if changes is not None:
+                changes.versions_unknown(send)
+        elif isinstance(send.request, AddVoter | RemoveVoter | UpdateVoter):
+            self._wish_answered(send, now)
+        elif send is self._fetcher.under_way:
             self._fetcher.failed(send.peer, now)
         elif self._requests.finish(send):
             self._requests.pause(send.peer, now + self.timing.retry_backoff)
@@ -334,6 +406,27 @@ class Raft:
 
     def _epoch_answer(self, error: ErrorCode) -> EpochAnswer:
         return EpochAnswer(error, self.epoch, self.leader, self.quorum.leader_endpoint())
+
+    def handle_voter_change(self, request: AddVoter | RemoveVoter, now: float) -> VoterChange:
+        """Its answer may not be known yet: look at it again after each input."""
+        changes = self.quorum.changes
+        if changes is None:
+            why = f"node {self.id} does not lead the quorum"
+            return refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
+        if isinstance(request, AddVoter):
+            change = changes.add(request, now)
+        else:
+            change = changes.remove(request, now)
+        self._drive(now)
+        return change
+
+    def handle_update_voter(self, request: UpdateVoter, now: float) -> EpochAnswer:
+        error, changes = self._leader_error(request.epoch), self.quorum.changes
+        if error is ErrorCode.NONE:
+            assert changes is not None
+            error = changes.update(request, now)
+        self._drive(now)
+        return self._epoch_answer(error)
 
     def handle_fetch(self, request: Fetch, now: float) -> FetchAnswer | Park:
         """May be asked again with the same request while it is parked."""

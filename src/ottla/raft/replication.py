@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ottla.events.quorum import MetadataCommitted
-from ottla.raft.control_records import leader_change
+from ottla.raft.control_records import encode_control, leader_change
 from ottla.raft.journal import Agreement, Diverges, Journal
 from ottla.raft.messages import (
     Fetch,
@@ -22,8 +22,8 @@ from ottla.raft.messages import (
 )
 from ottla.raft.outputs import Outputs
 from ottla.raft.snapshots import BATCH_BYTES_MAX, BOOTSTRAP, voter_controls
-from ottla.raft.voters import QuorumEndpoint, ReplicaKey
-from ottla.records.record import Record, build, control_batch
+from ottla.raft.voters import QuorumEndpoint, ReplicaKey, VoterSet
+from ottla.records.record import ControlType, Record, build, control_batch
 from ottla.wire.errors import ErrorCode, KafkaError
 
 CHECK_QUORUM_FACTOR = 1.5
@@ -63,12 +63,7 @@ class LeaderState:
         self.epoch = epoch
         self.start_offset = journal.log_end
         """The offset of the first record of this epoch. The high watermark does not move until it can pass this record."""
-        # As if every voter had fetched just now: each has the whole timeout for its first fetch.
-        self.voters = {
-            voter.id: ReplicaProgress(voter.key, last_fetch=now)
-            for voter in journal.voters.voters
-            if voter.id != key.id
-        }
+        self.voters: dict[int, ReplicaProgress] = {}
         """Without ourselves."""
         self.observers: dict[ReplicaKey, ReplicaProgress] = {}
         self._key = key
@@ -76,10 +71,38 @@ class LeaderState:
         self._journal = journal
         self._wall_ms = wall_ms
         self._outputs = outputs
+        self._count_voters(now)
 
     @property
     def _is_voter(self) -> bool:
         return self._journal.voters.has(self._key)
+
+    @property
+    def is_removed(self) -> bool:
+        """This leader is no voter any more, and that is committed: it has to resign. Until then it leads without counting
+        itself, because somebody has to commit its removal."""
+        return not self._is_voter and self._journal.voters_are_committed
+
+    def _count_voters(self, now: float) -> None:
+        """The voters at the end of the log are those that count, whether they are committed or not. What is known of a
+        replica stays known when it becomes a voter, or is one no longer."""
+        before, self.voters = self.voters, {}
+        for voter in self._journal.voters.voters:
+            if voter.id == self._key.id:
+                continue
+            replica = before.get(voter.id)
+            if replica is not None and replica.key.directory in (None, voter.directory):
+                del before[voter.id]
+            else:
+                replica = self.observers.pop(voter.key, None)
+            if replica is None:
+                replica = ReplicaProgress(voter.key)
+            replica.key = voter.key
+            # As if it had fetched just now: each has the whole timeout for its first fetch.
+            replica.last_fetch = max(replica.last_fetch, now)
+            self.voters[voter.id] = replica
+        for removed in before.values():
+            self.observers[removed.key] = removed
 
     # Writing
 
@@ -90,14 +113,25 @@ class LeaderState:
         voters = journal.voters
         entries = [leader_change(self._key.id, voters.ids, granting)]
         mine = voters.get(self._key.id)
-        if self._endpoint is not None and mine is not None and self._endpoint not in mine.endpoints:
-            voters = voters.with_endpoints(self._key.id, (self._endpoint,))
+        if voters.has_moved(self._key, self._endpoint):
+            assert mine is not None and self._endpoint is not None
+            voters = voters.with_voter(replace(mine, endpoints=(self._endpoint,)))
         if journal.kraft_version >= 1 and (
             not journal.voters_are_written or voters != journal.voters
         ):
             entries += voter_controls(journal.kraft_version, voters)
         now_ms = self._wall_ms()
         journal.append_as_leader(control_batch(entries, timestamp=now_ms), self.epoch, now_ms)
+
+    def append_voters(self, voters: VoterSet, now: float) -> int:
+        """Write another set of voters, which counts from here on. Returns the offset of its record."""
+        record = ControlType.KRAFT_VOTERS, encode_control(voters.record())
+        now_ms = self._wall_ms()
+        batch = control_batch([record], timestamp=now_ms)
+        offset = self._journal.append_as_leader(batch, self.epoch, now_ms)
+        self._count_voters(now)
+        self.update_high_watermark()
+        return offset
 
     def append(self, values: Sequence[bytes]) -> tuple[int, int]:
         """Write metadata records as one atomic batch. Returns their first offset, and the log's end after them."""

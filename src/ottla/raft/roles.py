@@ -38,7 +38,10 @@ TRANSITIONS: Mapping[tuple[RaftRole, RaftRole], str] = {
     (RaftRole.FOLLOWER, RaftRole.FOLLOWER): "it learns of a later leader, or its leader is back",
     (RaftRole.LEADER, RaftRole.UNATTACHED): "it learns of a higher epoch without a leader",
     (RaftRole.LEADER, RaftRole.FOLLOWER): "it learns of the leader of a higher epoch",
-    (RaftRole.LEADER, RaftRole.RESIGNED): "it stops, or no majority has fetched for too long",
+    (
+        RaftRole.LEADER,
+        RaftRole.RESIGNED,
+    ): "it stops, is removed, or no majority has fetched for too long",
     (RaftRole.RESIGNED, RaftRole.UNATTACHED): "it begins a new epoch, or learns of one",
     (RaftRole.RESIGNED, RaftRole.FOLLOWER): "it learns of the leader of a higher epoch",
 }
@@ -54,3 +57,5 @@ class Timing(NamedTuple):
     fetch_wait_ms_max: int = 500
     early_jitter_max: float = 0.02
     """Spreads the pre-votes of voters that lost their leader at the same moment."""
+    change_timeout: float = 2.0
+    """How long a leader tries to add or remove a voter."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.raft import control_records
-from ottla.wire.types import ZERO_UUID
+from ottla.wire.types import ZERO_UUID, uuid_to_text
 
 
 class ReplicaKey(NamedTuple):
@@ -22,7 +22,9 @@ class ReplicaKey(NamedTuple):
     directory: UUID | None
 
     def __str__(self) -> str:
-        return f"{self.id}" if self.directory is None else f"{self.id}({self.directory})"
+        if self.directory is None:
+            return str(self.id)
+        return f"{self.id}({uuid_to_text(self.directory)})"
 
 
 class QuorumEndpoint(NamedTuple):
@@ -36,6 +38,8 @@ class Voter:
     id: int
     directory: UUID | None
     endpoints: tuple[QuorumEndpoint, ...]
+    kraft_versions: tuple[int, int] = (0, 1)
+    """The lowest and the highest kraft.version that it supports."""
 
     @property
     def key(self) -> ReplicaKey:
@@ -75,13 +79,23 @@ class VoterSet:
     def has(self, key: ReplicaKey) -> bool:
         return any(voter.is_replica(key) for voter in self.voters)
 
-    def with_endpoints(self, node: int, endpoints: tuple[QuorumEndpoint, ...]) -> VoterSet:
-        return VoterSet(
-            tuple(
-                Voter(voter.id, voter.directory, endpoints) if voter.id == node else voter
-                for voter in self.voters
-            )
+    def has_moved(self, key: ReplicaKey, endpoint: QuorumEndpoint | None) -> bool:
+        """Whether the voter `key` listens at `endpoint`, and this set says that it listens elsewhere."""
+        voter = self.get(key.id)
+        return (
+            voter is not None
+            and voter.is_replica(key)
+            and endpoint is not None
+            and endpoint not in voter.endpoints
         )
+
+    def with_voter(self, voter: Voter) -> VoterSet:
+        """With `voter`, instead of the one that has its id."""
+        others = (other for other in self.voters if other.id != voter.id)
+        return VoterSet.of((*others, voter))
+
+    def without(self, key: ReplicaKey) -> VoterSet:
+        return VoterSet(tuple(voter for voter in self.voters if voter.key != key))
 
     def record(self) -> control_records.KRaftVoters:
         return control_records.KRaftVoters(
@@ -92,6 +106,10 @@ class VoterSet:
                     endpoints=tuple(
                         control_records.VoterEndpoint(name=name, host=host, port=port)
                         for name, host, port in voter.endpoints
+                    ),
+                    k_raft_version_feature=control_records.SupportedRange(
+                        min_supported_version=voter.kraft_versions[0],
+                        max_supported_version=voter.kraft_versions[1],
                     ),
                 )
                 for voter in self.voters
@@ -105,6 +123,10 @@ class VoterSet:
                 entry.voter_id,
                 None if entry.voter_directory_id == ZERO_UUID else entry.voter_directory_id,
                 tuple(QuorumEndpoint(e.name, e.host, e.port) for e in entry.endpoints),
+                (
+                    entry.k_raft_version_feature.min_supported_version,
+                    entry.k_raft_version_feature.max_supported_version,
+                ),
             )
             for entry in record.voters
         )

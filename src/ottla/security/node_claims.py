@@ -64,6 +64,7 @@ CLAIMS: Final[Mapping[int, Callable[[Any], Iterable[int]]]] = {
     ApiKey.VOTE: _in_partitions("replica_id"),
     ApiKey.BEGIN_QUORUM_EPOCH: _in_partitions("leader_id"),
     ApiKey.END_QUORUM_EPOCH: _in_partitions("leader_id"),
+    ApiKey.UPDATE_RAFT_VOTER: _field("voter_id"),
 }
 """By api key: the ids that a request claims. One below zero claims nothing: consumers fetch as -1."""
 

@@ -112,6 +112,8 @@ class Cluster:
     """
 
     preset = SETTINGS
+    dynamic_voters = False
+    """Whether controllers can be added, removed and replaced."""
 
     def __init__(
         self,
@@ -179,7 +181,11 @@ class Cluster:
             self.directory = Path(tempfile.mkdtemp(prefix="ottla-"))
             self._warden = _watch_over(self.directory)
         self._local = LocalCluster.create(
-            self.directory, self.brokers, 0, secure=self.security is not None
+            self.directory,
+            self.brokers,
+            0,
+            secure=self.security is not None,
+            dynamic_voters=self.dynamic_voters,
         )
         self.nodes = {id: ClusterNode(self._local, id) for id in self._local.nodes}
         more = dict(self.settings)

@@ -272,6 +272,9 @@ _ROWS: Final = (
     _row(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), 0, controller=True),
     _row(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), 0, broker=True),
     _row(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, broker=True),
+    _row(ApiKey.ADD_RAFT_VOTER, (0, 1), 0, broker=True, controller=True, forwarded=True),
+    _row(ApiKey.REMOVE_RAFT_VOTER, (0, 0), 0, broker=True, controller=True, forwarded=True),
+    _row(ApiKey.UPDATE_RAFT_VOTER, (0, 0), 0, controller=True),
 )
 
 APIS: Final[dict[ApiKey, Api]] = {api.key: api for api in _ROWS}

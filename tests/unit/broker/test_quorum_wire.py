@@ -8,6 +8,8 @@ import pytest
 
 from ottla.broker.cluster import raft_wire
 from ottla.raft.messages import (
+    AddVoter,
+    AskVersions,
     BeginQuorumEpoch,
     EndQuorumEpoch,
     EpochAnswer,
@@ -16,11 +18,15 @@ from ottla.raft.messages import (
     FetchSnapshot,
     FetchSnapshotAnswer,
     LogPosition,
+    RemoveVoter,
     SnapshotId,
+    UpdateVoter,
+    VersionsAnswer,
     Vote,
     VoteAnswer,
+    VoterChangeAnswer,
 )
-from ottla.raft.voters import QuorumEndpoint, ReplicaKey
+from ottla.raft.voters import QuorumEndpoint, ReplicaKey, Voter
 from ottla.runtime.seams import Chunk
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
@@ -130,3 +136,63 @@ def test_another_cluster_or_another_topic_is_refused_as_a_whole() -> None:
     frame = messages.write_response(ApiKey.VOTE, 2, {"error_code": 104})
     answer = raft_wire.read_answer(vote, 2, memoryview(bytearray(frame)), 0)
     assert answer == raft_wire.RefusedAnswer(104)
+
+
+VOTER = Voter(4, UUID(int=44), (NAMED, QuorumEndpoint("OTHER", "host1", 9094)))
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ADD_RAFT_VOTER))
+def test_a_new_voter_travels(version: int) -> None:
+    """Before version 1 the leader always answers when it is committed."""
+    request = AddVoter(VOTER, 2.5, ack_when_committed=False)
+    body = raft_wire.request_body(request, version, CLUSTER)
+    found = raft_wire.read_add_voter(read(ApiKey.ADD_RAFT_VOTER, version, body), CLUSTER)
+    assert found == request._replace(ack_when_committed=version == 0)
+    answer = VoterChangeAnswer(ErrorCode.DUPLICATE_VOTER, "it is one already")
+    fields = raft_wire.voter_change_fields(answer)
+    frame = messages.write_response(ApiKey.ADD_RAFT_VOTER, version, fields)
+    assert raft_wire.read_answer(request, version, memoryview(bytearray(frame)), 0) == answer
+
+
+def test_the_removal_of_a_voter_travels() -> None:
+    request = RemoveVoter(OTHER)
+    body = raft_wire.request_body(request, 0, CLUSTER)
+    assert raft_wire.read_remove_voter(read(ApiKey.REMOVE_RAFT_VOTER, 0, body), CLUSTER) == request
+    answer = VoterChangeAnswer(ErrorCode.NONE)
+    fields = raft_wire.voter_change_fields(answer)
+    frame = messages.write_response(ApiKey.REMOVE_RAFT_VOTER, 0, fields)
+    assert raft_wire.read_answer(request, 0, memoryview(bytearray(frame)), 0) == answer
+
+
+def test_what_a_voter_says_of_itself_travels() -> None:
+    request = UpdateVoter(7, VOTER)
+    body = raft_wire.request_body(request, 0, CLUSTER)
+    assert raft_wire.read_update_voter(read(ApiKey.UPDATE_RAFT_VOTER, 0, body), CLUSTER) == request
+    for answer in (
+        EpochAnswer(ErrorCode.NONE, 7, 1, TOLD),
+        EpochAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, 8, None, None),
+    ):
+        fields = raft_wire.update_voter_fields(answer)
+        frame = messages.write_response(ApiKey.UPDATE_RAFT_VOTER, 0, fields)
+        assert raft_wire.read_answer(request, 0, memoryview(bytearray(frame)), 0) == answer
+
+
+def test_a_new_voter_is_asked_for_its_versions() -> None:
+    version = APIS[ApiKey.API_VERSIONS].max_version
+    body = raft_wire.request_body(AskVersions(), version, CLUSTER)
+    assert read(ApiKey.API_VERSIONS, version, body).client_software_name == "ottla"  # type: ignore[attr-defined]
+    for supported, expected in (
+        ([{"name": "kraft.version", "min_version": 0, "max_version": 1}], (0, 1)),
+        ([{"name": "metadata.version", "min_version": 7, "max_version": 30}], None),
+    ):
+        fields = {"error_code": ErrorCode.NONE, "api_keys": (), "supported_features": supported}
+        frame = messages.write_response(ApiKey.API_VERSIONS, version, fields)
+        found = raft_wire.read_answer(AskVersions(), version, memoryview(bytearray(frame)), 0)
+        assert found == VersionsAnswer(expected)
+
+
+def test_voters_of_another_cluster_are_refused() -> None:
+    body = raft_wire.request_body(RemoveVoter(OTHER), 0, "another-cluster-000000")
+    with pytest.raises(KafkaError) as refused:
+        raft_wire.read_remove_voter(read(ApiKey.REMOVE_RAFT_VOTER, 0, body), CLUSTER)
+    assert refused.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID

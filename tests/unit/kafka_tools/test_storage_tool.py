@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import os
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from ottla.kafka_tools import storage
+from ottla.kafka_tools.java import uuid_text
 from ottla.kafka_tools.options import ToolError
 from ottla.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 from ottla.raft.format import load_bootstrap_records, load_properties
+from ottla.raft.snapshots import BOOTSTRAP, SnapshotStore
+from ottla.raft.voters import QuorumEndpoint, ReplicaKey, Voter
 from ottla.runtime.files import RealDisk
 from ottla.security import scram
 from ottla.security.secrets import Secret
@@ -141,3 +145,76 @@ def test_random_ids_are_kafkas(capsys: pytest.CaptureFixture[str]) -> None:
     ids = capsys.readouterr().out.split()
     assert len(set(ids)) == 100
     assert all(len(each) == 22 and not each.startswith("-") for each in ids)
+
+
+# Voters that may change
+
+
+@pytest.fixture
+def dynamic(config: Path) -> Path:
+    text = config.read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("controller.quorum.voters")]
+    config.write_text(
+        "\n".join([*lines, "controller.quorum.bootstrap.servers=h1:9093,h2:9093", ""])
+    )
+    return config
+
+
+def voters_in(config: Path) -> list[Voter]:
+    store = SnapshotStore(RealDisk(), f"{config.parent}/one/__cluster_metadata-0")
+    content = store.load(BOOTSTRAP)
+    assert content.kraft_version == 1 and content.voters is not None
+    return list(content.voters.voters)
+
+
+def test_a_standalone_controller_is_the_only_voter(dynamic: Path) -> None:
+    assert format_with(dynamic, "--standalone") == 0
+    (voter,) = voters_in(dynamic)
+    properties = load_properties(RealDisk(), f"{dynamic.parent}/one")
+    assert voter.key == ReplicaKey(1, properties.directory_id)
+    assert voter.endpoints[0].name == "CONTROLLER"
+    assert not os.path.exists(dynamic.parent / "two" / "__cluster_metadata-0")
+
+
+def test_initial_controllers_are_the_voters(dynamic: Path) -> None:
+    one, two = (uuid_text(UUID(int=number)) for number in (77, 88))
+    voters = f"1@h1:9093:{one},2@[::1]:9094:{two}"
+    assert format_with(dynamic, "--initial-controllers", voters) == 0
+    assert voters_in(dynamic) == [
+        Voter(1, UUID(int=77), (QuorumEndpoint("CONTROLLER", "h1", 9093),)),
+        Voter(2, UUID(int=88), (QuorumEndpoint("CONTROLLER", "::1", 9094),)),
+    ]
+    assert load_properties(RealDisk(), f"{dynamic.parent}/one").directory_id == UUID(int=77)
+
+
+def test_a_controller_that_joins_later_has_no_voters(dynamic: Path) -> None:
+    assert format_with(dynamic, "--no-initial-controllers") == 0
+    assert not os.path.exists(dynamic.parent / "one" / "__cluster_metadata-0")
+
+
+ONE = f"1@h1:9093:{uuid_text(UUID(int=77))}"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ((), "--standalone, --initial-controllers, or --no-initial-controllers"),
+        (("--initial-controllers", "1@h1:9093"), "id@host:port:directory-id"),
+        (("--initial-controllers", "1@h1:9093:short"), "directory id"),
+        (("--initial-controllers", ONE.replace("1@", "2@")), "do not name this one, node 1"),
+        (("--initial-controllers", f"{ONE},{ONE}"), "duplicated"),
+    ],
+)
+def test_what_is_wrong_with_first_voters_is_said_before_anything_is_written(
+    dynamic: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], why: str
+) -> None:
+    assert format_with(dynamic, *options) == 1
+    assert why in capsys.readouterr().err
+    assert not os.path.exists(dynamic.parent / "one")
+
+
+def test_static_voters_are_not_named_twice(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert format_with(config, "--standalone") == 1
+    assert "in place of controller.quorum.voters" in " ".join(capsys.readouterr().err.split())

@@ -13,12 +13,19 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ottla.events import Event, Events
-from ottla.events.quorum import BecameQuorumLeader, MetadataCommitted, SnapshotInstalled
+from ottla.events.quorum import (
+    BecameQuorumLeader,
+    MetadataCommitted,
+    QuorumVotersChanged,
+    SnapshotInstalled,
+)
 from ottla.metadata.records import MetadataRecord
 from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.format import format_directory
 from ottla.raft.journal import Journal
 from ottla.raft.messages import (
+    AddVoter,
+    AskVersions,
     BeginQuorumEpoch,
     EndQuorumEpoch,
     Fetch,
@@ -27,12 +34,16 @@ from ottla.raft.messages import (
     Park,
     QuorumAnswer,
     QuorumRequest,
+    RemoveVoter,
+    UpdateVoter,
+    VersionsAnswer,
     Vote,
 )
 from ottla.raft.outputs import Send
 from ottla.raft.raft import Raft
 from ottla.raft.roles import RaftRole, Timing
 from ottla.raft.snapshots import build_snapshot
+from ottla.raft.voter_changes import VoterChange
 from ottla.raft.voters import QuorumEndpoint, ReplicaKey, Voter, VoterSet
 from ottla.records.batch import batches
 from ottla.runtime.seams import FileRange
@@ -59,10 +70,17 @@ def _heard() -> Events:
 class Host:
     """One node: its disk stays, its Raft comes and goes."""
 
-    def __init__(self, world: World, node: int, *, is_voter: bool) -> None:
+    def __init__(
+        self, world: World, node: int, *, is_voter: bool, is_controller: bool = False
+    ) -> None:
+        """`is_voter`: one of the first voters. `is_controller`: it may become one."""
         self.world = world
         self.node = node
         self.is_voter = is_voter
+        self.endpoint = endpoint(node) if is_voter or is_controller else None
+        self.kraft_versions: tuple[int, int] | None = (0, 1)
+        self.may_join = False
+        self.changes: list[tuple[VoterChange, Callable[[QuorumAnswer], None]]] = []
         self.directory_life = 0
         self.disk = SimDisk(random.Random(world.random.random()))
         self.raft: Raft | None = None
@@ -86,15 +104,19 @@ class Host:
 
     def replace_disk(self) -> None:
         assert self.raft is None
+        self.world.wiped[self.key] = self.world.end_on_disk(self)
         self.disk.wipe()
         self.directory_life += 1
         self.format()
+
+    @property
+    def key(self) -> ReplicaKey:
+        return ReplicaKey(self.node, directory_of(self.node, self.directory_life))
 
     def start(self) -> None:
         assert self.raft is None
         world = self.world
         self.life += 1
-        key = ReplicaKey(self.node, directory_of(self.node, self.directory_life))
         journal = Journal.open(
             self.disk,
             ROOT,
@@ -102,14 +124,15 @@ class Host:
             now_ms=world.wall_ms(),
         )
         self.raft = Raft(
-            key,
-            endpoint(self.node) if self.is_voter else None,
+            self.key,
+            self.endpoint,
             journal,
             QuorumStateFile(self.disk, f"{ROOT}/__cluster_metadata-0"),
             random.Random(world.random.random()),
             world.wall_ms,
             timing=world.timing,
             bootstrap=[endpoint(node) for node in world.voters.ids],
+            may_join=self.may_join,
             events=_heard(),
         )
         self.raft.start(world.now)
@@ -119,6 +142,7 @@ class Host:
         assert self.raft is not None
         self.raft = None
         self.parked.clear()
+        self.changes.clear()
         self.is_flushing = False
         self.disk.forget_process()
         if power_loss:
@@ -148,6 +172,10 @@ class Host:
             plan = raft.journal.flush_plan()
             self.world.later(self, self.world.flush_time(), lambda: self.flush(plan))
         self.serve_parked()
+        for change, answer in self.changes:
+            if change.answer is not None:
+                answer(change.answer)
+        self.changes = [each for each in self.changes if each[0].answer is None]
         self.world.tick_at(self, raft.next_deadline())
 
     def flush(self, plan: Callable[[], int]) -> None:
@@ -178,6 +206,12 @@ class Host:
                 answer(raft.handle_begin_quorum_epoch(request, now))
             case EndQuorumEpoch():
                 answer(raft.handle_end_quorum_epoch(request, now))
+            case AddVoter() | RemoveVoter():
+                self.changes.append((raft.handle_voter_change(request, now), answer))
+            case UpdateVoter():
+                answer(raft.handle_update_voter(request, now))
+            case AskVersions():
+                answer(VersionsAnswer(self.kraft_versions))
             case FetchSnapshot():
                 answer(raft.handle_fetch_snapshot(request, now))
             case Fetch():
@@ -209,6 +243,7 @@ class World:
         voters: int = 3,
         observers: int = 0,
         *,
+        controllers: int = 0,
         seed: int = 0,
         drop: float = 0.0,
         replay: float = 0.0,
@@ -216,7 +251,7 @@ class World:
         timing: Timing | None = None,
         static: bool = False,
     ) -> None:
-        """`static`: the voters are in the settings (kraft.version 0) and have no directory ids."""
+        """`controllers` are observers that may become voters. `static`: the voters are in the settings (kraft.version 0) and have no directory ids."""
         self.static = static
         self.random = random.Random(seed)
         self.now = 0.0
@@ -238,8 +273,11 @@ class World:
         self.ticks: dict[int, float] = {}
         self.outstanding: dict[Send, tuple[Host, int, int]] = {}
         self.hosts = {
-            n: Host(self, n, is_voter=n <= voters) for n in range(1, voters + observers + 1)
+            n: Host(self, n, is_voter=n <= voters, is_controller=voters < n <= voters + controllers)
+            for n in range(1, voters + controllers + observers + 1)
         }
+        self.wiped: dict[ReplicaKey, int] = {}
+        """What replicas had flushed when their disks were replaced."""
 
     def wall_ms(self) -> int:
         return 1_700_000_000_000 + int(self.now * 1000)
@@ -379,6 +417,8 @@ class World:
                     f"{host.node} and {self.leaders[epoch]} lead epoch {epoch} (M1)"
                 )
                 assert raft.journal.log_end >= self.committed_end, "a leader without all (M3)"
+            case QuorumVotersChanged():
+                self.check_voters(host)
             case MetadataCommitted(high_watermark=offset):
                 if raft.role is RaftRole.LEADER:
                     last = raft.journal.log.epochs.epoch_for_offset(offset - 1)
@@ -386,7 +426,7 @@ class World:
                         f"{offset} commits nothing of epoch {raft.epoch} (M4)"
                     )
                 if raft.role is RaftRole.LEADER and offset > self.committed_end:
-                    self.check_on_majority(offset)
+                    self.check_on_majority(host, offset)
                     self.committed_end = offset
                 self.check_committed(host)
             case SnapshotInstalled(end_offset=end_offset):
@@ -402,18 +442,31 @@ class World:
             assert known == (batch.leader_epoch, content), f"{batch.base_offset} differs (M3)"
             host.applied = batch.next_offset
 
-    def check_on_majority(self, offset: int) -> None:
+    def check_voters(self, host: Host) -> None:
+        """A leader changes one voter at a time, when the change before it is committed, and its own epoch has begun (M7)."""
+        raft = host.running
+        electorates = raft.journal._electorates
+        if not raft.is_leader or len(electorates) < 2:
+            return
+        before, now = electorates[-2:]
+        changed = {v.key for v in before.voters.voters} ^ {v.key for v in now.voters.voters}
+        assert len(changed) <= 1, f"{changed} change at once (M7)"
+        if changed:
+            assert raft.is_established, "a change before its leader has committed anything (M7)"
+            assert before.offset < raft.high_watermark, "two changes at a time (M7)"
+
+    def check_on_majority(self, leader: Host, offset: int) -> None:
         """Committed means: on the platters of a majority, whatever happens next (M4)."""
-        holding = 0
-        for voter in self.voters.ids:
-            host = self.hosts[voter]
-            if host.directory_life > 0 and not self.static:
-                continue
-            if host.raft is not None:
+        holding, voters = 0, leader.running.journal.voters
+        for voter in voters.voters:
+            host = self.hosts[voter.id]
+            if not voter.is_replica(host.key):
+                holding += self.wiped.get(voter.key, 0) >= offset
+            elif host.raft is not None:
                 holding += host.raft.journal.flushed_end >= offset
             else:
                 holding += self.end_on_disk(host) >= offset
-        assert holding >= self.voters.majority, f"{offset} is on {holding} disks only (M4)"
+        assert holding >= voters.majority, f"{offset} is on {holding} disks only (M4)"
 
     def end_on_disk(self, host: Host) -> int:
         directory = f"{ROOT}/__cluster_metadata-0"
@@ -446,6 +499,20 @@ class World:
         offset, _ = host.running.append(values)
         host.after_input()
         return offset
+
+    def change(self, host: Host, request: AddVoter | RemoveVoter) -> VoterChange:
+        change = host.running.handle_voter_change(request, self.now)
+        host.after_input()
+        return change
+
+    def add(self, leader: Host, newcomer: Host) -> VoterChange:
+        assert newcomer.endpoint is not None
+        key = newcomer.key
+        voter = Voter(key.id, key.directory, (newcomer.endpoint,))
+        return self.change(leader, AddVoter(voter, 30.0))
+
+    def remove(self, leader: Host, key: ReplicaKey) -> VoterChange:
+        return self.change(leader, RemoveVoter(key))
 
     def snapshot(self, host: Host, records: list[MetadataRecord]) -> None:
         """As a shell does: at the high watermark, then trim what it replaces."""

@@ -74,6 +74,45 @@ def live(seed: int) -> World:
     return world
 
 
+def change_voters(world: World, chance: random.Random) -> None:
+    """Whoever believes to lead is asked for some change. The disks of voters stay, so that the quorum can recover."""
+    leading = [h for h in world.hosts.values() if h.raft is not None and h.raft.is_leader]
+    if not leading:
+        return
+    leader = chance.choice(leading)
+    voters = leader.running.journal.voters
+    others = [h for h in world.hosts.values() if h.endpoint is not None and not voters.has(h.key)]
+    if others and chance.random() < 0.6:
+        world.add(leader, chance.choice(others))
+    elif len(voters.voters) > 1:
+        world.remove(leader, chance.choice(voters.voters).key)
+
+
+def change(seed: int) -> World:
+    """As `live`, with voters that come and go."""
+    chance = random.Random(f"{seed}/voters")
+    world = World(
+        chance.choice([1, 2, 3, 3, 4]),
+        controllers=chance.choice([1, 2]),
+        seed=seed,
+        drop=chance.choice([0.0, 0.0, 0.05]),
+        replay=chance.choice([0.0, 0.1]),
+        delay=chance.choice([0.001, 0.005, 0.02]),
+        timing=TIMING._replace(change_timeout=chance.choice([0.1, 1.0])),
+    )
+    for host in world.hosts.values():
+        host.may_join = host.endpoint is not None and chance.random() < 0.1
+    world.start()
+    for number in range(30):
+        world.run(chance.choice([0.01, 0.05, 0.2]))
+        append_somewhere(world, chance, number)
+        if chance.random() < 0.5:
+            change_voters(world, chance)
+        if chance.random() < 0.4:
+            disturb(world, chance)
+    return world
+
+
 def recover(world: World) -> None:
     """Everything is mended: one leader, one log, everywhere."""
     world.heal()
@@ -101,6 +140,18 @@ def test_M1_M2_M3_M4_hold_and_the_quorum_recovers_whatever_happens(group: int) -
     for seed in range(group * SEEDS_PER_TEST, (group + 1) * SEEDS_PER_TEST):
         try:
             recover(live(seed))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("group", range(5))
+def test_M7_voters_change_one_at_a_time_and_the_quorum_recovers_whatever_happens(
+    group: int,
+) -> None:
+    for seed in range(group * SEEDS_PER_TEST, (group + 1) * SEEDS_PER_TEST):
+        try:
+            recover(change(seed))
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise

@@ -33,6 +33,8 @@ def quiet() -> Iterator[None]:
 
 def run_with(kind: str) -> RunOutcome:
     options = RunOptions.draw(SEED, TROUBLE_S)
+    if kind == "change_voters":
+        options.change_voters(random.Random(SEED))
     options.faults.use_only(kind)
     if kind in NEEDS:
         options.faults.include(NEEDS[kind])

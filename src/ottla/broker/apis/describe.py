@@ -18,7 +18,7 @@ from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.config.node_settings import Settings
-from ottla.metadata.features import SUPPORTED
+from ottla.metadata.features import KRAFT_VERSION, SUPPORTED
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.security.needs import CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC
 from ottla.security.operations import CLUSTER_NAME, ResourceType
@@ -54,9 +54,14 @@ class ApiVersionsHandler:
     """What one kind of listener announces: the rows of wire/apis.py that it serves."""
 
     def __init__(
-        self, image: Callable[[], MetadataImage], *, listener_is_controller: bool = False
+        self,
+        image: Callable[[], MetadataImage],
+        kraft_version: Callable[[], int] = lambda: 0,
+        *,
+        listener_is_controller: bool = False,
     ) -> None:
         self._image = image
+        self._kraft_version = kraft_version
         self._keys = [
             {
                 "api_key": int(api.key),
@@ -84,6 +89,9 @@ class ApiVersionsHandler:
             software = message.client_software_name, message.client_software_version
             request.connection.client_software = software
         now = self._image()
+        finalized = dict(now.features)
+        if (kraft_version := self._kraft_version()) > 0:
+            finalized[KRAFT_VERSION] = kraft_version
         request.respond(
             {
                 "error_code": ErrorCode.NONE,
@@ -97,7 +105,7 @@ class ApiVersionsHandler:
                 "finalized_features_epoch": now.offset,
                 "finalized_features": [
                     {"name": name, "max_version_level": level, "min_version_level": level}
-                    for name, level in sorted(now.features.items())
+                    for name, level in sorted(finalized.items())
                 ],
             }
         )

@@ -60,6 +60,16 @@ class QuorumHandlers:
             raft_wire.fetch_snapshot_fields,
         )
 
+    @serves(ApiKey.UPDATE_RAFT_VOTER)
+    def update_voter(self, request: Request) -> None:
+        """UpdateRaftVoter 0: a voter says where it listens."""
+        self._answer(
+            request,
+            raft_wire.read_update_voter,
+            self._driver.raft.handle_update_voter,
+            raft_wire.update_voter_fields,
+        )
+
     def _answer(
         self,
         request: Request,

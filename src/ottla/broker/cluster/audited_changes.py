@@ -48,6 +48,8 @@ OPERATIONS: Final[Mapping[ApiKey, AclOperation]] = {
     ApiKey.ELECT_LEADERS: AclOperation.ALTER,
     ApiKey.UPDATE_FEATURES: AclOperation.ALTER,
     ApiKey.UNREGISTER_BROKER: AclOperation.ALTER,
+    ApiKey.ADD_RAFT_VOTER: AclOperation.ALTER,
+    ApiKey.REMOVE_RAFT_VOTER: AclOperation.ALTER,
 }
 """Of the requests by which people change a cluster. Others come from nodes."""
 
@@ -77,6 +79,20 @@ def audited_changes(asked: Asked, draft: Draft) -> Iterator[Audited]:
             operation=operation.name,
             resource=resource,
         )
+
+
+def audited_voter_change(asked: Asked, voter: str) -> Audited:
+    """The quorum writes no metadata record for it."""
+    sign = "+" if asked.api is ApiKey.ADD_RAFT_VOTER else "-"
+    return Audited(
+        "change",
+        str(asked.principal),
+        asked.host,
+        asked.listener,
+        api=APIS[asked.api].name,
+        operation=OPERATIONS[asked.api].name,
+        resource=f"Voter:{sign}{voter}",
+    )
 
 
 def _changed(record: MetadataRecord, draft: Draft) -> Iterator[str]:

@@ -615,8 +615,12 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi] = {
 }
 
 
+ABOUT_THE_QUORUM = (ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER)
+"""What the quorum answers, and the controller does not."""
+
+
 def refusal(api_key: ApiKey, message: Any, error: KafkaError) -> Fields:
     """The answer to a request that no controller could be asked about, or that it refused as a whole."""
-    if api_key is ApiKey.DESCRIBE_QUORUM:
+    if api_key in ABOUT_THE_QUORUM:
         return _failure(error)
     return CONTROLLER_APIS[api_key].refuse(message, error)

@@ -27,6 +27,11 @@ from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInf
 from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, Fields, refusal
 from ottla.broker.cluster.controller_rights import PIECEWISE, Allowed, check_cluster
 from ottla.broker.cluster.probe import Probe, is_refused
+from ottla.broker.cluster.raft_wire import (
+    read_add_voter,
+    read_remove_voter,
+    voter_change_fields,
+)
 from ottla.broker.cluster.token_requests import Caller, caller_of
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.broker.server.quotas import ClientQuotas, Mutations
@@ -55,6 +60,7 @@ from ottla.metadata.features import supported_ranges
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import LEADER_UNCHANGED, MetadataRecord, PartitionChangeRecord
 from ottla.raft.format import load_bootstrap_records
+from ottla.raft.messages import AddVoter, RemoveVoter, VoterChangeAnswer
 from ottla.runtime import Runtime
 from ottla.security.operations import CLUSTER_NAME, ResourceType
 from ottla.security.principal_data import principal_from_bytes
@@ -77,6 +83,13 @@ PLANNED = (FenceCause.ASKED, FenceCause.SHUT_DOWN, FenceCause.RESTARTED)
 """Causes of fencing that are no failure."""
 
 
+VOTER_CHANGES: Mapping[ApiKey, Callable[[Any, str], AddVoter | RemoveVoter]] = {
+    ApiKey.ADD_RAFT_VOTER: read_add_voter,
+    ApiKey.REMOVE_RAFT_VOTER: read_remove_voter,
+}
+"""Requests to the leader of the quorum to change its voters, and how each is read."""
+
+
 class MetadataLog(LeaderInfo, Protocol):
     """What a controller needs of its quorum (see `raft_driver`)."""
 
@@ -97,6 +110,8 @@ class MetadataLog(LeaderInfo, Protocol):
     def append(self, records: Sequence[MetadataRecord]) -> tuple[int, asyncio.Future[int]]: ...
 
     def describe(self) -> Mapping[str, Any]: ...
+
+    async def change_voters(self, request: AddVoter | RemoveVoter) -> VoterChangeAnswer: ...
 
 
 class ControllerService:
@@ -332,10 +347,12 @@ class ControllerService:
         self, header: RequestHeader, message: Any, client: ForwardedClient, rights: Rights | None
     ) -> Mapping[str, Any]:
         key = ApiKey(header.api_key)
+        asked = Asked(key, client.principal, client.host, None, header.client_id)
         if key is ApiKey.DESCRIBE_QUORUM:
             answer = self._described_quorum(rights)
+        elif key in VOTER_CHANGES:
+            answer = await self._change_voters(asked, message, rights)
         else:
-            asked = Asked(key, client.principal, client.host, None, header.client_id)
             mutations = self._mutations(key, header, client.principal)
             caller = Caller(client.principal, rights, None)
             answer, append = self._execute(key, message, caller, asked, mutations)
@@ -351,6 +368,41 @@ class ControllerService:
         head = response_header(key, header.api_version, header.correlation_id)
         body = messages.write_response(key, header.api_version, answer)
         return {"error_code": ErrorCode.NONE, "response_data": head + body}
+
+    @serves(*VOTER_CHANGES)
+    def _handle_voter_change(self, request: Request) -> None:
+        """AddRaftVoter 0-1, RemoveRaftVoter 0: the quorum's leader decides."""
+        key, connection = ApiKey(request.header.api_key), request.connection
+        asked = Asked(
+            key,
+            connection.principal,
+            connection.peer_host,
+            connection.listener,
+            request.header.client_id,
+        )
+        request.run(self._change_voters(asked, request.message(), request.rights))
+
+    async def _change_voters(self, asked: Asked, message: Any, rights: Rights | None) -> Fields:
+        try:
+            check_cluster(asked.api, rights)
+            wanted = VOTER_CHANGES[asked.api](message, self._quorum.cluster_id)
+        except KafkaError as error:
+            return refusal(asked.api, message, error)
+        answer = await self._quorum.change_voters(wanted)
+        voter = wanted.voter.key if isinstance(wanted, AddVoter) else wanted.key
+        logger.info(
+            "voters asked to change api=%s voter=%s by=%s error=%s message=%s",
+            asked.api.name,
+            voter,
+            asked.by or "a client",
+            answer.error.name,
+            answer.message,
+        )
+        if answer.error is ErrorCode.NONE and Audited in self._events:
+            from ottla.broker.cluster.audited_changes import audited_voter_change
+
+            self._events.emit(audited_voter_change(asked, str(voter)))
+        return {**voter_change_fields(answer)}
 
     def _described_quorum(self, rights: Rights | None) -> Fields:
         try:

@@ -50,4 +50,5 @@ def timing(settings: Settings) -> Timing:
         retry_backoff=settings.controller_quorum_retry_backoff_ms / 1000,
         # A fetch that waits longer than the timeout would look like a silent leader.
         fetch_wait_ms_max=min(FETCH_WAIT_MS_MAX, fetch_timeout_ms // 2),
+        change_timeout=settings.controller_quorum_request_timeout_ms / 1000,
     )

@@ -1,4 +1,5 @@
-"""Connections to the other nodes of the quorum: one per peer, opened when something is to be sent.
+"""Connections to the other nodes of the quorum: one per peer, opened when something is to be sent. Requests to change the
+voters have one of their own, because their answers may take long, and those to fetches would wait behind them.
 
 If a request gets no answer in time its connection is closed, because answers come in order and the next one would wait
 behind it. A peer that refuses, is gone or does not answer is reported, never retried here: Raft decides when to ask
@@ -12,7 +13,7 @@ import logging
 from collections.abc import Callable
 
 from ottla.broker.cluster.raft_wire import API_OF, RefusedAnswer, read_answer, request_body
-from ottla.raft.messages import QuorumAnswer
+from ottla.raft.messages import AddVoter, QuorumAnswer, RemoveVoter, UpdateVoter
 from ottla.raft.outputs import Send
 from ottla.raft.voters import QuorumEndpoint
 from ottla.runtime.seams import Network
@@ -48,18 +49,21 @@ class RaftChannels:
         self.on_answer = on_answer
         self.on_failure = on_failure
         self.on_disconnect = on_disconnect
-        self._peers: dict[int, _VoterChannel] = {}
+        self._peers: dict[tuple[int, bool], _VoterChannel] = {}
 
     def send(self, send: Send, where: QuorumEndpoint | None) -> None:
         if where is None:
             logger.warning("no address known of quorum node peer=%d", send.peer)
             asyncio.get_running_loop().call_soon(self.on_failure, send)
             return
-        peer = self._peers.get(send.peer)
+        is_slow = isinstance(send.request, AddVoter | RemoveVoter | UpdateVoter)
+        key = send.peer, is_slow
+        peer = self._peers.get(key)
         if peer is None or peer.where[1:] != where[1:]:
             if peer is not None:
                 peer.close()
-            peer = self._peers[send.peer] = _VoterChannel(self, send.peer, where)
+            on_disconnect = (lambda _: None) if is_slow else self.on_disconnect
+            peer = self._peers[key] = _VoterChannel(self, send.peer, where, on_disconnect)
         peer.send(send)
 
     def close(self) -> None:
@@ -69,8 +73,15 @@ class RaftChannels:
 
 
 class _VoterChannel:
-    def __init__(self, peers: RaftChannels, node: int, where: QuorumEndpoint) -> None:
+    def __init__(
+        self,
+        peers: RaftChannels,
+        node: int,
+        where: QuorumEndpoint,
+        on_disconnect: Callable[[int], None],
+    ) -> None:
         self.where = where
+        self._on_disconnect = on_disconnect
         self._peers = peers
         self._node = node
         self._channel: Channel | None = None
@@ -160,7 +171,7 @@ class _VoterChannel:
     def _lost(self, reason: str) -> None:
         self._channel = None
         if not self._closed:
-            self._peers.on_disconnect(self._node)
+            self._on_disconnect(self._node)
 
     def close(self) -> None:
         self._closed = True

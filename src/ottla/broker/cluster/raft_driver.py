@@ -36,6 +36,9 @@ from ottla.events.quorum import (
     MetadataRefused,
     MetadataTruncated,
     QuorumLeaderChanged,
+    QuorumLeaderResigned,
+    QuorumVotersChanged,
+    ResignationCause,
     SnapshotInstalled,
     TwoQuorumLeaders,
     VoterCameOfAge,
@@ -46,7 +49,7 @@ from ottla.metadata.records import MetadataRecord, encode
 from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.format import METADATA_DIRECTORY, load_properties
 from ottla.raft.journal import Journal, metadata_log_config
-from ottla.raft.messages import QuorumAnswer
+from ottla.raft.messages import AddVoter, QuorumAnswer, RemoveVoter, VoterChangeAnswer
 from ottla.raft.outputs import Send
 from ottla.raft.raft import Raft
 from ottla.raft.voters import ReplicaKey, VoterSet
@@ -72,6 +75,7 @@ class RaftDriver:
     def __init__(self, settings: Settings, runtime: Runtime, cluster_id: str) -> None:
         self.node_id = settings.node_id
         self.cluster_id = cluster_id
+        self.joins_by_itself = settings.controller_quorum_auto_join_enable
         self.failed: Exception | None = None
         self.on_leadership: list[Callable[[bool, int], None]] = []
         self.on_leader: list[Callable[[int | None, int], None]] = []
@@ -101,6 +105,7 @@ class RaftDriver:
             runtime.clock.wall_ms,
             timing=quorum_settings.timing(settings),
             bootstrap=quorum_settings.bootstrap_endpoints(settings),
+            may_join=self.joins_by_itself,
             events=runtime.events,
         )
         self._channels = RaftChannels(
@@ -384,6 +389,10 @@ class RaftDriver:
                     self._appends.fail_all(
                         KafkaError(ErrorCode.NOT_CONTROLLER, f"leadership of epoch {epoch} is lost")
                     )
+                case QuorumVotersChanged(voters=voters):
+                    logger.info("voters changed node=%d voters=%s", node, ",".join(voters))
+                case QuorumLeaderResigned(epoch=epoch, cause=ResignationCause.REMOVED):
+                    logger.info("resigned, being no voter any more node=%d epoch=%d", node, epoch)
                 case MetadataTruncated(from_offset=old, to_offset=new):
                     logger.info(
                         "truncated metadata log node=%d from_offset=%d to_offset=%d", node, old, new
@@ -453,6 +462,19 @@ class RaftDriver:
         done = self._appends.add(first, end)
         self._pump_soon()
         return first, done
+
+    async def change_voters(self, request: AddVoter | RemoveVoter) -> VoterChangeAnswer:
+        """Ask this node, which has to lead, for a change. Returns when the change is decided, or has taken too long."""
+        change = self.step(lambda: self._raft.handle_voter_change(request, self.now()))
+        if change is None:
+            why = f"node {self.node_id} is not in the quorum"
+            return VoterChangeAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
+        try:
+            await self._until(lambda: change.answer is not None, None)
+        except QuorumFailed as error:
+            return VoterChangeAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
+        assert change.answer is not None
+        return change.answer
 
     def _begin_leadership(self) -> None:
         """Active once a record of the own epoch is committed and applied."""

@@ -11,7 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import ottla
+from ottla.metadata.features import KRAFT_VERSION
 from ottla.raft.messages import (
+    AddVoter,
+    AskVersions,
     BeginQuorumEpoch,
     EndQuorumEpoch,
     EpochAnswer,
@@ -22,11 +26,15 @@ from ottla.raft.messages import (
     LogPosition,
     QuorumAnswer,
     QuorumRequest,
+    RemoveVoter,
     SnapshotId,
+    UpdateVoter,
+    VersionsAnswer,
     Vote,
     VoteAnswer,
+    VoterChangeAnswer,
 )
-from ottla.raft.voters import QuorumEndpoint, ReplicaKey
+from ottla.raft.voters import QuorumEndpoint, ReplicaKey, Voter
 from ottla.runtime.seams import Chunk
 from ottla.wire import fetch as fetch_codec
 from ottla.wire import messages
@@ -47,6 +55,10 @@ API_OF: Mapping[type[QuorumRequest], ApiKey] = {
     EndQuorumEpoch: ApiKey.END_QUORUM_EPOCH,
     Fetch: ApiKey.FETCH,
     FetchSnapshot: ApiKey.FETCH_SNAPSHOT,
+    AddVoter: ApiKey.ADD_RAFT_VOTER,
+    RemoveVoter: ApiKey.REMOVE_RAFT_VOTER,
+    UpdateVoter: ApiKey.UPDATE_RAFT_VOTER,
+    AskVersions: ApiKey.API_VERSIONS,
 }
 
 
@@ -202,6 +214,42 @@ def read_fetch(version: int, frame: memoryview, offset: int, cluster_id: str) ->
     )
 
 
+def read_add_voter(message: Any, cluster_id: str) -> AddVoter:
+    _check_cluster(cluster_id, message.cluster_id)
+    return AddVoter(
+        voter=Voter(
+            int(message.voter_id),
+            _known(message.voter_directory_id),
+            _all_listeners(message.listeners),
+        ),
+        timeout_s=message.timeout.total_seconds(),
+        ack_when_committed=bool(messages.field(message, "ack_when_committed", True)),
+    )
+
+
+def read_remove_voter(message: Any, cluster_id: str) -> RemoveVoter:
+    _check_cluster(cluster_id, message.cluster_id)
+    return RemoveVoter(ReplicaKey(int(message.voter_id), _known(message.voter_directory_id)))
+
+
+def read_update_voter(message: Any, cluster_id: str) -> UpdateVoter:
+    _check_cluster(cluster_id, message.cluster_id)
+    supported = message.k_raft_version_feature
+    return UpdateVoter(
+        epoch=int(message.current_leader_epoch),
+        voter=Voter(
+            int(message.voter_id),
+            _known(message.voter_directory_id),
+            _all_listeners(message.listeners),
+            (int(supported.min_supported_version), int(supported.max_supported_version)),
+        ),
+    )
+
+
+def _all_listeners(listeners: Sequence[Any]) -> tuple[QuorumEndpoint, ...]:
+    return tuple(QuorumEndpoint(str(at.name), str(at.host), int(at.port)) for at in listeners)
+
+
 def _known(directory: UUID | None) -> UUID | None:
     return None if directory == ZERO_UUID else directory
 
@@ -234,6 +282,21 @@ def epoch_fields(answer: EpochAnswer) -> Fields:
         "topics": [_about("topic_name", partition)],
         "node_endpoints": _endpoints(answer.leader, answer.endpoint),
     }
+
+
+def voter_change_fields(answer: VoterChangeAnswer) -> Fields:
+    return {"error_code": answer.error, "error_message": answer.message}
+
+
+def update_voter_fields(answer: EpochAnswer) -> Fields:
+    where = answer.endpoint or QuorumEndpoint("", "", 0)
+    leader = {
+        "leader_id": _minus_one(answer.leader),
+        "leader_epoch": answer.epoch,
+        "host": where.host,
+        "port": where.port,
+    }
+    return {"error_code": answer.error, "current_leader": leader}
 
 
 def fetch_snapshot_fields(answer: FetchSnapshotAnswer) -> Fields:
@@ -355,7 +418,44 @@ def _request_fields(request: QuorumRequest, cluster_id: str) -> Fields:
                 "max_bytes": request.bytes_max,
                 "topics": [_about("name", partition)],
             }
+        case AddVoter():
+            return {
+                "cluster_id": cluster_id,
+                "timeout": round(request.timeout_s * 1000),
+                **_voter_fields(request.voter),
+                "ack_when_committed": request.ack_when_committed,
+            }
+        case RemoveVoter():
+            return {
+                "cluster_id": cluster_id,
+                "voter_id": request.key.id,
+                "voter_directory_id": request.key.directory or ZERO_UUID,
+            }
+        case UpdateVoter():
+            lowest, highest = request.voter.kraft_versions
+            return {
+                "cluster_id": cluster_id,
+                "current_leader_epoch": request.epoch,
+                **_voter_fields(request.voter),
+                "k_raft_version_feature": {
+                    "min_supported_version": lowest,
+                    "max_supported_version": highest,
+                },
+            }
+        case AskVersions():
+            return {
+                "client_software_name": "ottla",
+                "client_software_version": ottla.__version__,
+            }
     raise AssertionError(f"{type(request).__name__} is written elsewhere")
+
+
+def _voter_fields(voter: Voter) -> dict[str, Any]:
+    return {
+        "voter_id": voter.id,
+        "voter_directory_id": voter.directory or ZERO_UUID,
+        "listeners": [each._asdict() for each in voter.endpoints],
+    }
 
 
 def _fetch_body(request: Fetch, version: int, cluster_id: str) -> bytes:
@@ -399,8 +499,14 @@ def read_answer(
     if isinstance(request, Fetch):
         return _read_fetch_answer(version, frame, offset)
     message = messages.read_response(API_OF[type(request)], version, frame, offset)
+    if isinstance(request, AddVoter | RemoveVoter):
+        return VoterChangeAnswer(_error_code(message.error_code), message.error_message)
+    if isinstance(request, UpdateVoter):
+        return _read_update_answer(message)
     if message.error_code != ErrorCode.NONE:
         return RefusedAnswer(int(message.error_code))
+    if isinstance(request, AskVersions):
+        return _read_versions(message)
     try:
         if isinstance(request, FetchSnapshot):
             return _read_snapshot_answer(message)
@@ -413,6 +519,22 @@ def read_answer(
     if isinstance(request, Vote):
         return VoteAnswer(code, epoch, _node(leader), bool(partition.vote_granted), endpoint)
     return EpochAnswer(code, epoch, _node(leader), endpoint)
+
+
+def _read_update_answer(message: Any) -> EpochAnswer | RefusedAnswer:
+    leader, epoch = int(message.current_leader.leader_id), int(message.current_leader.leader_epoch)
+    if epoch < 0:
+        return RefusedAnswer(int(message.error_code))
+    host, port = str(message.current_leader.host), int(message.current_leader.port)
+    where = QuorumEndpoint("", host, port) if host else None
+    return EpochAnswer(_error_code(message.error_code), epoch, _node(leader), where)
+
+
+def _read_versions(message: Any) -> VersionsAnswer:
+    for feature in messages.field(message, "supported_features", ()):
+        if feature.name == KRAFT_VERSION:
+            return VersionsAnswer((int(feature.min_version), int(feature.max_version)))
+    return VersionsAnswer(None)
 
 
 def _error_code(code: int) -> ErrorCode:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import TOPIC_RESOURCE
+from ottla.raft.voters import QuorumEndpoint, ReplicaKey
 from ottla.sim.clients.connections import ClientConnections, create_topic, delete_topic
 from ottla.sim.engine.world import SimHost
 from ottla.sim.oracle.history import TABLE
@@ -86,6 +87,25 @@ class Operator:
         fields = {"resources": [resource], "validate_only": False}
         key = ApiKey.INCREMENTAL_ALTER_CONFIGS
         self._begin(self._ask(key, fields, lambda answer: answer.responses, done))
+
+    def add_voter(self, key: ReplicaKey, at: QuorumEndpoint, done: Done = _nothing) -> None:
+        fields = {
+            "cluster_id": None,
+            "timeout": TIMEOUT_MS,
+            "voter_id": key.id,
+            "voter_directory_id": key.directory,
+            "listeners": [at._asdict()],
+            "ack_when_committed": True,
+        }
+        self._begin(self._ask(ApiKey.ADD_RAFT_VOTER, fields, lambda answer: [answer], done))
+
+    def remove_voter(self, key: ReplicaKey, done: Done = _nothing) -> None:
+        fields = {
+            "cluster_id": None,
+            "voter_id": key.id,
+            "voter_directory_id": key.directory,
+        }
+        self._begin(self._ask(ApiKey.REMOVE_RAFT_VOTER, fields, lambda answer: [answer], done))
 
     def delete_records(self, partition: TopicPartition, offset: int, done: Done = _nothing) -> None:
         async def action() -> None:

@@ -7,13 +7,16 @@ What can happen to a machine is a method here: start, kill, power loss, controll
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from uuid import UUID
 
 from ottla.broker.node import Node
 from ottla.config import Settings
 from ottla.events import Event, Events
+from ottla.raft.format import format_directory
+from ottla.raft.voters import QuorumEndpoint, Voter, VoterSet
 from ottla.runtime import Runtime
 from ottla.sim.cluster.security import NODES_PORT, ClusterSecurity
 from ottla.sim.engine.process import SimProcess
@@ -24,6 +27,10 @@ CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 DATA = "/data"
 """The log directory of partitions; the metadata log has its own."""
 METADATA = "/metadata"
+
+
+def voter_endpoint(id: int) -> QuorumEndpoint:
+    return QuorumEndpoint("CONTROLLER", f"n{id}", CONTROLLER_PORT)
 
 
 class SimNode:
@@ -120,12 +127,15 @@ class SimCluster:
         *,
         controllers: int = 0,
         security: ClusterSecurity | None = None,
+        first_voters: int = 0,
         make_node: Callable[[Settings, Runtime], Node] = Node,
     ) -> None:
         """Combined nodes, all of them voters; `overrides` are further settings of every node (the event log is off
         unless they turn it on). With
         `controllers`, the last so many nodes are controllers only, and all others are brokers only. With `security`,
         clients log in, and nodes have certificates.
+        With `first_voters`, voters may change: the first so many nodes are formatted as voters, and all others are
+        controllers that observe.
         `make_node` is called at each start of a machine; another design makes another node."""
         self.world = world
         self.make_node = make_node
@@ -136,6 +146,8 @@ class SimCluster:
         ids = range(1, nodes + 1)
         voting = ids[nodes - controllers :] if controllers else ids
         voters = ",".join(f"{id}@n{id}:{CONTROLLER_PORT}" for id in voting)
+        if first_voters:
+            voters = ",".join(f"n{id}:{CONTROLLER_PORT}" for id in voting)
         self.nodes: dict[int, SimNode] = {}
         for id in ids:
             listeners = {"broker": f"PLAINTEXT://n{id}:{BROKER_PORT}"}
@@ -151,7 +163,11 @@ class SimCluster:
                     "process.roles": ",".join(listeners),
                     "listeners": ",".join(listeners.values()),
                     "controller.listener.names": "CONTROLLER",
-                    "controller.quorum.voters": voters,
+                    **(
+                        {"controller.quorum.bootstrap.servers": voters}
+                        if first_voters
+                        else {"controller.quorum.voters": voters}
+                    ),
                     "cluster.id": CLUSTER_ID,
                     "log.dirs": DATA,
                     "metadata.log.dir": METADATA,
@@ -161,6 +177,26 @@ class SimCluster:
                 }
             )
             self.nodes[id] = SimNode(self, id, settings, world.node(f"n{id}"))
+        self.first_voters = self._format(ids[:first_voters]) if first_voters else None
+        """None: they are static."""
+
+    def _format(self, ids: Sequence[int]) -> VoterSet:
+        chance = self.world.loop.random_for("voters")
+        voters = VoterSet.of(
+            Voter(id, UUID(int=chance.getrandbits(128), version=4), (voter_endpoint(id),))
+            for id in ids
+        )
+        for voter in voters.voters:
+            assert voter.directory is not None
+            format_directory(
+                self.nodes[voter.id].host.disk,
+                METADATA,
+                cluster_id=CLUSTER_ID,
+                node_id=voter.id,
+                directory_id=voter.directory,
+                voters=voters,
+            )
+        return voters
 
     def subscribe(self, subscriber: Callable[[SimNode, Event], None], *kinds: type[Event]) -> None:
         """To these kinds of events, or to all, of every node: of its process that runs, and of each that it will start."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from ottla.broker.apis.offsets import HIGH_WATERMARK
+from ottla.raft.voters import ReplicaKey
 from ottla.sim.clients.operator import (
     PREFERRED,
     other_replicas,
 )
+from ottla.sim.cluster.nodes import voter_endpoint
 from ottla.sim.faults.context import FaultContext
+from ottla.sim.oracle.coverage import mark
+from ottla.sim.oracle.quorum_checker import VOTERS_TO_LOSE_ONE
 from ottla.wire.types import TopicPartition
 
 
@@ -91,6 +95,46 @@ class Administration(FaultContext):
         self._evidence.expiry.asked(key, offset)
         self._operator.delete_records(key, offset, partial(self._count, "delete_records"))
         return True
+
+    def change_voters(self) -> bool:
+        """A controller becomes a voter, or a voter no longer is one. The former identity of a node whose disk was replaced
+        goes first."""
+        quorum = self._evidence.quorum
+        if not quorum.is_dynamic or self._operator.is_busy:
+            return False
+        voters = sorted(quorum.committed_sets[-1].keys)
+        lost = [key for key in voters if not quorum.is_whole(key)]
+        if lost and self._random.random() < 0.8:
+            self._remove_voter(self._random.choice(lost))
+            return True
+        ids = {key.id for key in voters}
+        others = [
+            ReplicaKey(id, seen.directory)
+            for id, seen in quorum.voters.items()
+            if id not in ids and seen.directory is not None
+        ]
+        smallest = min(len(keys) for keys in quorum.sets_that_may_count())
+        leaving = voters if smallest > VOTERS_TO_LOSE_ONE and not lost else []
+        if not others and not leaving:
+            return False
+        how = self._random.choice(
+            ("add", "remove", "both")
+        )  # the leader makes one of both, or one after the other
+        if others and (how != "remove" or not leaving):
+            key = self._random.choice(others)
+            self._announce(f"adds voter {key}")
+            self._operator.add_voter(key, voter_endpoint(key.id), partial(self._changed, "added"))
+        if leaving and (how != "add" or not others):
+            self._remove_voter(self._random.choice(leaving))
+        return True
+
+    def _remove_voter(self, key: ReplicaKey) -> None:
+        self._announce(f"removes voter {key}")
+        self._operator.remove_voter(key, partial(self._changed, "removed"))
+
+    def _changed(self, how: str) -> None:
+        self._count("change_voters")
+        mark(f"voter {how}")
 
     def recreate(self) -> bool:
         """One at a time: its settings are read from the metadata before it is deleted."""

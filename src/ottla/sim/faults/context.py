@@ -183,7 +183,9 @@ class FaultContext:
         self._later(1.0, longest_s, mend)
 
     def _others_vote(self, node: SimNode) -> bool:
-        """Whether all other nodes still have their vote in the quorum."""
+        """Whether all other nodes still have their vote in the quorum; where voters may change, whether enough have."""
+        if self._evidence.quorum.is_dynamic:
+            return self._evidence.quorum.can_lose(node.id)
         others = [other for other in self._cluster.nodes.values() if other is not node]
         return all(self._evidence.has_vote(other.id) for other in others)
 

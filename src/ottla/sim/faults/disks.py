@@ -63,7 +63,10 @@ class DiskFaults(FaultContext):
         """A machine comes back with a new disk. Other nodes hold all that it held."""
         node = self._random.choice(list(self._cluster.nodes.values()))
         voters = [other.node.quorum for other in self._cluster.nodes.values() if other.node]
-        all_vote = all(quorum is not None and quorum.raft.has_vote for quorum in voters)
+        if self._evidence.quorum.is_dynamic:
+            all_vote = self._evidence.quorum.can_lose(node.id) and not self._operator.is_busy
+        else:
+            all_vote = all(quorum is not None and quorum.raft.has_vote for quorum in voters)
         if not (
             self._may_harm(node)
             and self._evidence.may_lose(node.id)

@@ -215,6 +215,13 @@ FAULTS: Mapping[str, FaultKind] = {
         "a line that was slowed for it is mended after 1 to 10 s",
         Rate.HALF_OF_RUNS,
     ),
+    "change_voters": FaultKind(
+        Administration.change_voters,
+        "AddRaftVoter or RemoveRaftVoter for one controller; a voter whose disk was replaced is removed first",
+        "nothing to undo",
+        Rate.PROFILE,
+        takes_effect_later=True,
+    ),
     "ambush": FaultKind(
         MachineFaults.ambush,
         "one machine loses its power, and again when it is proposed for an ISR",

@@ -16,8 +16,11 @@ from ottla.raft.messages import Vote
 from ottla.raft.quorum_state import QuorumState
 from ottla.raft.replication import LeaderState, advance_high_watermark
 from ottla.raft.roles import RaftRole
+from ottla.raft.voter_changes import VoterChanges
+from ottla.raft.voters import ReplicaKey, Voter, VoterSet
 from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
+from ottla.sim.run.profiles import VOTERS
 
 
 @mutation("KAFKA-12460")
@@ -130,3 +133,86 @@ def controller_is_active_at_once() -> list[Patch]:
             notify(self.on_leadership, True, self.epoch)
 
     return [Patch(RaftDriver, "_begin_leadership", begin_leadership)]
+
+
+# Voters that change
+
+
+@mutation("own (KIP-853)", likely=VOTERS)
+def voters_change_while_a_change_is_uncommitted() -> list[Patch]:
+    """A leader begins a change of the voters before the one before it is committed: a set may differ from a committed one
+    by two voters."""
+
+    def not_now(self: VoterChanges) -> None:
+        return None
+
+    return [Patch(VoterChanges, "_not_now", not_now)]
+
+
+@mutation("own (KIP-853)", likely=VOTERS)
+def voters_count_when_they_are_committed() -> list[Patch]:
+    """A set of voters counts only when it is committed, not as soon as it is in the log: leader and followers disagree about
+    who is a majority."""
+
+    def voters(self: Journal) -> VoterSet:
+        return self.electorate_at(max(self.high_watermark, 1))[1]
+
+    return [Patch(Journal, "voters", property(voters))]
+
+
+@mutation("own (KIP-853)", likely=VOTERS)
+def truncated_voters_still_count() -> list[Patch]:
+    """A voter that truncates a change of the voters goes on with the set that it truncated."""
+
+    def truncate_to(self: Journal, offset: int) -> None:
+        self.log.truncate_to(offset)
+
+    return [Patch(Journal, "truncate_to", truncate_to)]
+
+
+@mutation("own (KIP-853)", likely=VOTERS)
+def directories_of_voters_are_not_compared() -> list[Patch]:
+    """A node whose disk was replaced counts as the voter that it was: it acknowledges, and votes, without what it had."""
+
+    def is_replica(self: Voter, key: ReplicaKey) -> bool:
+        return self.id == key.id
+
+    def fetched(self: LeaderState, key: ReplicaKey, offset: int | None, now: float) -> None:
+        voter = self.voters.get(key.id)
+        original(self, key if voter is None else voter.key, offset, now)
+
+    def is_meant(self: QuorumState, voter: ReplicaKey | None) -> bool:
+        return voter is None or voter.id in (-1, self.id)
+
+    original = LeaderState._fetched
+    return [
+        Patch(Voter, "is_replica", is_replica),
+        Patch(LeaderState, "_fetched", fetched),
+        Patch(QuorumState, "is_meant", is_meant),
+    ]
+
+
+@mutation("own (KIP-853)", likely=VOTERS)
+def removed_leader_counts_itself() -> list[Patch]:
+    """A leader that is removed counts itself among those that have a record, until it resigns."""
+
+    def end_on_majority(self: LeaderState) -> int:
+        ends = [-1 if r.end_offset is None else r.end_offset for r in self.voters.values()]
+        ends.append(self._journal.flushed_end)
+        return sorted(ends, reverse=True)[self._journal.voters.majority - 1]
+
+    return [Patch(LeaderState, "end_on_majority", end_on_majority)]
+
+
+@mutation("own (KIP-853)", likely=VOTERS)
+def added_voters_are_not_counted_by_their_leader() -> list[Patch]:
+    """A leader that adds a voter goes on counting the voters that it began its epoch with."""
+
+    def append_voters(self: LeaderState, voters: VoterSet, now: float) -> int:
+        counted, observers = dict(self.voters), dict(self.observers)
+        offset = original(self, voters, now)
+        self.voters, self.observers = counted, observers
+        return offset
+
+    original = LeaderState.append_voters
+    return [Patch(LeaderState, "append_voters", append_voters)]

@@ -22,6 +22,8 @@ def mark_quorum(node: SimNode, event: Event) -> None:
             mark("pre-vote rejected" if pre_vote else "vote rejected")
         case QuorumLeaderResigned(cause=ResignationCause.NO_MAJORITY):
             mark("quorum leader gave up")
+        case QuorumLeaderResigned(cause=ResignationCause.REMOVED):
+            mark("removed leader resigned")
         case MetadataTruncated():
             mark("metadata truncated")
         case SnapshotInstalled():

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 from ottla.broker.node import Node
 from ottla.log.errors import LogDirError
@@ -17,16 +18,21 @@ from ottla.raft.journal import Journal
 from ottla.raft.messages import SnapshotId
 from ottla.raft.roles import RaftRole
 from ottla.raft.snapshots import BOOTSTRAP, read_snapshot
+from ottla.raft.voters import ReplicaKey
 from ottla.records.batch import read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.cluster.nodes import SimCluster, SimNode
+from ottla.sim.oracle.coverage import mark
 from ottla.sim.oracle.event_recorder import GrantedVote
 from ottla.sim.oracle.ledger import Ledger, LogCopy, Violation, content, is_flushed
 from ottla.sim.oracle.metadata_replay import MetadataReplay
+from ottla.sim.oracle.voter_sets import SeenVoters, overlap, voters_in
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.types import TopicPartition
 
 METADATA = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+VOTERS_TO_LOSE_ONE = 3
+"""With fewer voters, the others are no majority without one of them."""
 
 
 class VoterLastSeen:
@@ -46,6 +52,13 @@ class VoterLastSeen:
         """What is flushed on its simulated disk, whatever it says."""
         self.former: LogCopy | None = None
         """What it had flushed before its disk was replaced, until it fetches again."""
+        self.directory: UUID | None = None
+        """Of the disk that it has now; None while nothing is known of it."""
+        self.former_directories: dict[UUID, LogCopy] = {}
+        """What was flushed on the disks that it had before, where voters have directory ids."""
+        self.sets: list[SeenVoters] = []
+        """The voters in its log, the last of which count; empty if the voters are static."""
+        self.sets_read_to = 0
         self.has_vote = False
         self.epoch = 0
         self.voters: list[int] = []
@@ -64,6 +77,9 @@ class VoterLastSeen:
         if self.former is None:
             self.copy.cut(self.flushed)
             self.former = self.copy
+        if self.directory is not None:
+            self.former_directories.setdefault(self.directory, self.former)
+            self.directory = None
         self.last_log = None
         self.copy, self.flushed, self.epoch, self.has_vote = LogCopy(), 0, 0, False
 
@@ -72,6 +88,14 @@ class VoterLastSeen:
         if self.copy.hash_at(end) == hash and self._is_on_platter(end):
             return True
         return self.former is not None and self.former.hash_at(end) == hash
+
+    def has_flushed_as(self, key: ReplicaKey, end: int, hash: bytes | None) -> bool:
+        """As the voter `key`. What it acknowledged with a disk that it has no more counts for that voter, which never votes
+        again."""
+        if key.directory == self.directory:
+            return self.copy.hash_at(end) == hash and self._is_on_platter(end)
+        former = None if key.directory is None else self.former_directories.get(key.directory)
+        return former is not None and former.hash_at(end) == hash
 
     def _is_on_platter(self, end: int) -> bool:
         if self.last_log is None:
@@ -101,8 +125,16 @@ class QuorumChecker:
         self._images = {-1: self.image}
         """By the offset of their last record. Comparing images costs far less than hashing them."""
         self._leaders: dict[int, int] = {}
-        self._votes: dict[tuple[int, int], int] = {}
+        self._votes: dict[tuple[int, UUID | None, int], int] = {}
         self._electorates: list[list[int]] = []
+        self._begins: dict[int, int] = {}
+        """Where each epoch begins, by its leader's log."""
+        self.is_dynamic = cluster.first_voters is not None
+        """Whether voters may change, and have directory ids."""
+        self.committed_sets: list[SeenVoters] = []
+        if cluster.first_voters is not None:
+            keys = frozenset(voter.key for voter in cluster.first_voters.voters)
+            self.committed_sets.append(SeenVoters(-1, keys))
 
     def _now(self) -> float:
         return self._cluster.world.loop.time()
@@ -121,6 +153,8 @@ class QuorumChecker:
             raise self._fail("M", node, f"left the quorum: {quorum.failed!r}")
         raft = quorum.raft
         journal = raft.journal
+        if self.is_dynamic:
+            voter.directory = quorum.directory_id
         if voter.log is not journal.log:
             self._open(voter, journal.log)
         voter.flushed = journal.log.recovery_point
@@ -138,8 +172,11 @@ class QuorumChecker:
             )
             raft.invariants()
             self._check_state(voter, raft.state, raft.role)
-            self._check_voters(voter, journal)
+            if not self.is_dynamic:
+                self._check_voters(voter, journal)
             self._log_changed(voter, journal.log)
+            if self.is_dynamic:
+                self._check_sets(voter, journal)
             self._check_committed(voter, journal.high_watermark, led)
         if journal.snapshots.latest != voter.newest_snapshot:
             self._check_snapshot(voter, journal)
@@ -149,7 +186,8 @@ class QuorumChecker:
 
     def check_vote(self, vote: GrantedVote) -> None:
         """M1: a node votes once in an epoch, also if it restarted since."""
-        given = self._votes.setdefault((vote.voter, vote.epoch), vote.candidate)
+        voter = vote.voter, self.voters[vote.voter].directory, vote.epoch
+        given = self._votes.setdefault(voter, vote.candidate)
         if given != vote.candidate:
             what = f"voted for {given} and {vote.candidate} in epoch {vote.epoch}"
             raise self._fail("M1", vote.voter, what)
@@ -192,6 +230,63 @@ class QuorumChecker:
                 )
             self._electorates.append(ids)
 
+    def _check_sets(self, voter: VoterLastSeen, journal: Journal) -> None:
+        """M7, where voters have directory ids. Every majority of a set shares a voter with every majority of the next one. A
+        leader writes the next set only when the last one is committed, and a record of its own epoch. The voters that count
+        are the last in the log."""
+        node, log = voter.machine.id, voter.log
+        assert log is not None
+        if voter.role is RaftRole.LEADER and voter.epoch not in self._begins:
+            # Seen before a checkpoint can replace the beginning of the log.
+            self._begins[voter.epoch] = dict(voter.copy.epochs)[voter.epoch]
+        for batch in voter.copy.after(voter.sets_read_to):
+            voter.sets_read_to = batch.end
+            data = content(voter.machine.host.disk, log, batch)
+            for found in voters_in(data):
+                before = voter.sets[-1]
+                voter.sets.append(found)
+                if not overlap(before.keys, found.keys):
+                    what = f"voters change from {before} to {found}"
+                    raise self._fail("M7", node, what)
+                if voter.role is RaftRole.LEADER and found.keys != before.keys:
+                    self._check_change(voter, batch.epoch, before, journal.high_watermark)
+        counted = frozenset(each.key for each in journal.voters.voters)
+        if counted and counted != voter.sets[-1].keys:
+            what = f"counts the voters {sorted(counted)}, its log has {voter.sets[-1]}"
+            raise self._fail("M7", node, what)
+
+    def _check_change(
+        self, voter: VoterLastSeen, epoch: int, before: SeenVoters, high_watermark: int
+    ) -> None:
+        if epoch != voter.epoch:
+            return  # another leader wrote it
+        begins = self._begins[epoch]
+        if high_watermark <= max(begins, before.offset):
+            raise self._fail(
+                "M7",
+                voter.machine.id,
+                f"changes the voters with HW {high_watermark}, in an epoch that begins at {begins},"
+                f" after the change at {before.offset}",
+            )
+
+    def is_whole(self, key: ReplicaKey) -> bool:
+        """Whether the disk of this voter is there."""
+        return self.voters[key.id].directory == key.directory
+
+    def sets_that_may_count(self) -> list[frozenset[ReplicaKey]]:
+        """The committed voters, and those that are in some log and may yet be committed."""
+        last = [voter.sets[-1].keys for voter in self.voters.values() if voter.sets]
+        return [self.committed_sets[-1].keys, *last]
+
+    def can_lose(self, node: int) -> bool:
+        """Whether all voters have their disks, and can do without that of `node`."""
+        return all(
+            len(keys) >= VOTERS_TO_LOSE_ONE
+            and all(self.is_whole(key) for key in keys if key.id != node)
+            for keys in self.sets_that_may_count()
+            if node in {key.id for key in keys}
+        )
+
     def _open(self, voter: VoterLastSeen, log: Log) -> None:
         """M4: what was flushed survives every crash."""
         voter.log = voter.last_log = log
@@ -233,10 +328,22 @@ class QuorumChecker:
                     f"truncated offset {batch.base} of epoch {batch.epoch}, which is committed",
                 )
             voter.proven = min(voter.proven, batch.base)
+            self._cut_sets(voter, batch.base)
         voter.copy.follow(disk, log)
+
+    def _cut_sets(self, voter: VoterLastSeen, end: int) -> None:
+        voter.sets_read_to = min(voter.sets_read_to, end)
+        while len(voter.sets) > 1 and voter.sets[-1].offset >= end:
+            voter.sets.pop()
+            mark("voter change undone")
 
     def _copy_from(self, voter: VoterLastSeen, log: Log) -> LogCopy:
         start = log.segment_bases[0]
+        if self.is_dynamic:
+            voter.sets = [
+                next(s for s in reversed(self.committed_sets) if s.offset < start or s.offset < 0)
+            ]
+            voter.sets_read_to = start
         known = self.ledger.copy.hash_at(start)
         if known is None:
             what = f"its log begins at {start}, which is not committed"
@@ -273,8 +380,13 @@ class QuorumChecker:
         end = self.ledger.end
         voters = [w for w in self.voters.values() if w.machine.settings.is_controller]
         committed = self.ledger.copy.hash_at(end)
-        having = [other.machine.id for other in voters if other.has_flushed(end, committed)]
-        if len(having) <= len(voters) // 2:
+        if self.is_dynamic:
+            having = self._voters_with(voter, end, committed)
+            is_on_majority = len(having) > len(voter.sets[-1].keys) // 2
+        else:
+            having = [other.machine.id for other in voters if other.has_flushed(end, committed)]
+            is_on_majority = len(having) > len(voters) // 2
+        if not is_on_majority:
             raise self._fail(
                 "M4", node, f"all below {end} is committed, but flushed only on nodes {having}"
             )
@@ -293,6 +405,14 @@ class QuorumChecker:
             )
         self._apply(voter, before)
 
+    def _voters_with(self, leader: VoterLastSeen, end: int, committed: bytes | None) -> list[int]:
+        """Which voters of the leader's last set have flushed everything below `end`."""
+        return sorted(
+            key.id
+            for key in leader.sets[-1].keys
+            if self.voters[key.id].has_flushed_as(key, end, committed)
+        )
+
     def _apply(self, voter: VoterLastSeen, from_offset: int) -> None:
         """Apply the newly committed batches to the image, one after the other."""
         log = voter.log
@@ -306,6 +426,8 @@ class QuorumChecker:
             records: list[MetadataRecord] = []
             if not batch.is_control:
                 records = [decode(r.value or b"") for r in records_of(data, batch)]
+            elif self.is_dynamic:
+                self.committed_sets += voters_in(data)
             before = self.image
             self.image, delta = before.apply(records, seen.end - 1, seen.epoch)
             self._check_reading(voter, records, delta)

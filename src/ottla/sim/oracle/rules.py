@@ -140,8 +140,12 @@ RULES: Mapping[str, Rule] = {
         ),
     ),
     "M7": Rule(
-        "voters change one at a time",
-        ("oracle.quorum_checker.QuorumChecker._check_voters",),
+        "voters change one at a time: two majorities of successive sets share a voter, and a change begins when the one "
+        "before it is committed; the last set in a log counts",
+        (
+            "oracle.quorum_checker.QuorumChecker._check_voters",
+            "oracle.quorum_checker.QuorumChecker._check_sets",
+        ),
     ),
     "M8": Rule(
         "leader, ISR, ELR and replicas fit together; epochs rise; one leader of a partition in an epoch",

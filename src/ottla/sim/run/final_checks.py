@@ -26,6 +26,11 @@ def unsettled(
     quorums = [node.quorum for node in nodes.values() if node.quorum is not None]
     if not any(quorum.is_active for quorum in quorums):
         left.append("no active controller")
+    left += [
+        f"node {quorum.node_id} has not joined the voters by itself"
+        for quorum in quorums
+        if quorum.joins_by_itself and not quorum.raft.is_voter
+    ]
     if len({quorum.image.offset for quorum in quorums}) > 1:
         left.append(f"metadata up to {[quorum.image.offset for quorum in quorums]}")
     too_few = set()

@@ -20,6 +20,8 @@ EVENT_LOG_RATE = 0.15
 """The share of seeds in which the cluster writes its event log."""
 DURABLE_RATE = 0.15
 """The share of seeds in which everything is flushed before it counts as replicated."""
+VOTERS_RATE = 0.2
+"""The share of seeds without a profile in which voters change."""
 EVENT_LOG = "ottla.event.log.enable"
 FLUSH_MESSAGES = "log.flush.interval.messages"
 TABLE_RATE = 0.25
@@ -74,6 +76,8 @@ class RunOptions:
     """Logins, ACLs and certificates, in some runs"""
     cold_rate: float = 0.0
     """The share of fetched data that is not in memory"""
+    first_voters: int = 0
+    """Voters may change, and begin with so many; 0 if they are static"""
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> RunOptions:
@@ -88,6 +92,10 @@ class RunOptions:
         if access is not None:
             options.access = access
             options.settings = NODE_SETTINGS | options.settings
+        chance = random.Random(f"{seed}/voters")
+        is_plain = options.profile == profiles.BROAD and options.access is None
+        if is_plain and chance.random() < VOTERS_RATE:
+            options.change_voters(chance)
         chance = random.Random(f"{seed}/event log")
         if chance.random() < EVENT_LOG_RATE:
             options.write_events(chance)
@@ -179,6 +187,16 @@ class RunOptions:
         self.topic_settings["unclean.leader.election.enable"] = "false"
         self.faults.leave_out("empty_disk", "rot", "misdirect")
         self.faults.include("outage")
+
+    def change_voters(self, chance: random.Random) -> None:
+        """Controllers are added, removed and replaced. In some runs they join by themselves."""
+        self.profile = profiles.VOTERS
+        self.nodes = chance.choice((4, 5, 5))
+        self.first_voters = chance.choice((1, 3, 3, self.nodes))
+        if chance.random() < 0.3:
+            self.settings["controller.quorum.auto.join.enable"] = "true"
+        self.faults.include("change_voters", *chance.sample(("kill", "isolate", "empty_disk"), 2))
+        self.faults.weights["change_voters"] = max(1, sum(self.faults.weights.values()) // 2)
 
     @property
     def has_event_log(self) -> bool:

@@ -84,7 +84,13 @@ class Scenario:
         self.world = world
         self.options = options
         security = None if options.access is None else options.access.security
-        self.cluster = SimCluster(world, options.nodes, options.settings, security=security)
+        self.cluster = SimCluster(
+            world,
+            options.nodes,
+            options.settings,
+            security=security,
+            first_voters=options.first_voters,
+        )
         for mark_event in (mark_storage, mark_quorum, mark_coordination, ReplicationCoverage()):
             self.cluster.subscribe(mark_event)
         for machine in self.cluster.nodes.values():

@@ -1,0 +1,229 @@
+"""`ottla controllers`: who votes in the metadata quorum, and changing it while the cluster runs (KIP-853)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from ottla.cli.connect import (
+    BootstrapOption,
+    CommandConfigOption,
+    DirOption,
+    TimeoutOption,
+    connect,
+)
+from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
+from ottla.cli.output import Format, FormatOption, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from ottla.client.model import QuorumInfo, QuorumReplica
+    from ottla.client.voters import Listener
+
+LISTENER = "CONTROLLER"
+STATIC = (
+    "the voters of this cluster are static (controller.quorum.voters): they are changed in the files of all nodes."
+    " ottla up --dynamic-voters, or kafka-storage format --standalone, make a cluster whose voters can change"
+)
+
+app = typer.Typer(
+    help="Controllers that vote: list, add, remove and replace them, of any Kafka.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+IdArgument = Annotated[int, typer.Argument(metavar="ID", help="The controller's node id.", min=0)]
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="[NAME://]HOST:PORT",
+        help=f"Its controller listener, as other nodes reach it. [name: {LISTENER}]",
+        show_default=False,
+    ),
+]
+
+
+@app.command("list")
+def list_all(
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Voters and observers of the metadata log, with how far each is behind the leader.
+
+    Brokers observe, and so does a controller that was not added yet.
+    """
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
+        view = blocking.run(blocking.client.describe_quorum())
+    rows = [_row(view, each, "voter") for each in view.voters]
+    rows += [_row(view, each, "observer") for each in view.observers]
+    if format is Format.json:
+        print_json({"leader": view.leader, "epoch": view.epoch, "replicas": rows})
+        return
+    heads = ("ID", "ROLE", "LAG", "AT", "DIRECTORY")
+    print_table(heads, [[row[head.lower()] for head in heads] for row in rows])
+
+
+def _row(view: QuorumInfo, replica: QuorumReplica, role: str) -> dict[str, object]:
+    leader = view.voter(view.leader)
+    end = replica.log_end if leader is None else leader.log_end
+    return {
+        "id": replica.id,
+        "role": "leader" if role == "voter" and replica.id == view.leader else role,
+        "lag": end - replica.log_end if replica.log_end >= 0 else None,
+        "at": " ".join(f"{host}:{port}" for _, host, port in replica.listeners) or None,
+        "directory": None if replica.directory is None else _text(replica.directory),
+    }
+
+
+def _text(directory: UUID) -> str:
+    from ottla.wire.types import uuid_to_text
+
+    return uuid_to_text(directory)
+
+
+@app.command()
+def add(
+    id: IdArgument,
+    at: AtOption = None,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Make a running controller a voter. It must observe already: start it first.
+
+    Its directory is the one with which it observes. No file of any other node changes.
+    """
+    from ottla.client.voters import add_voter
+
+    with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
+        view = blocking.run(blocking.client.describe_quorum())
+        _require_dynamic(view)
+        if (voter := view.voter(id)) is not None:
+            advice = ""
+            other = view.observer(id)
+            if other is not None and other.last_fetch_ms > voter.last_fetch_ms:
+                advice = (
+                    f"; a node {id} with another disk observes (ottla controllers replace {id})"
+                )
+            raise Failure(f"node {id} is a voter, with directory {_shown(voter)}{advice}", CONFLICT)
+        newcomer = _observer(view, id)
+        if at is None:
+            raise Failure(f"--at: say where controller {id} listens, as HOST:PORT", USAGE)
+        assert newcomer.directory is not None
+        blocking.run(add_voter(blocking.client, id, newcomer.directory, [_listener(at)]))
+        after = blocking.run(blocking.client.describe_quorum())
+    _tell(after, format, f"controller {id} votes, with directory {_shown(newcomer)}")
+
+
+@app.command()
+def remove(
+    id: IdArgument,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Take a controller's vote away. If it leads, another voter is elected. Its process goes on as an observer."""
+    from ottla.client.voters import remove_voter
+
+    with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
+        view = blocking.run(blocking.client.describe_quorum())
+        voter = _voter(view, id)
+        if len(view.voters) == 1:
+            raise Failure(f"controller {id} is the only voter: add another first", CONFLICT)
+        assert voter.directory is not None
+        blocking.run(remove_voter(blocking.client, id, voter.directory))
+        after = blocking.run(blocking.client.describe_quorum())
+    _tell(after, format, f"controller {id} votes no more")
+
+
+@app.command()
+def replace(
+    id: IdArgument,
+    at: AtOption = None,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Give the vote of a controller whose disk is gone to the same node with its new disk.
+
+    Start the node with an empty disk first: it gets a directory id of its own, and observes. Then its former identity is
+    removed, and the new one added. If this is interrupted in between, ottla controllers add completes it.
+    """
+    from ottla.client.voters import add_voter, remove_voter
+
+    with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
+        view = blocking.run(blocking.client.describe_quorum())
+        lost, newcomer = _voter(view, id), _observer(view, id)
+        if newcomer.last_fetch_ms <= lost.last_fetch_ms:
+            raise Failure(
+                f"controller {id} fetches with directory {_shown(lost)}: its disk is not gone",
+                CONFLICT,
+            )
+        listeners = [_listener(at)] if at is not None else list(lost.listeners)
+        assert lost.directory is not None and newcomer.directory is not None
+        blocking.run(remove_voter(blocking.client, id, lost.directory))
+        blocking.run(add_voter(blocking.client, id, newcomer.directory, listeners))
+        after = blocking.run(blocking.client.describe_quorum())
+    _tell(
+        after,
+        format,
+        f"controller {id} votes with directory {_shown(newcomer)}, in place of {_shown(lost)}",
+    )
+
+
+def _tell(view: QuorumInfo, format: Format, what: str) -> None:
+    voters = [voter.id for voter in view.voters]
+    if format is Format.json:
+        print_json({"voters": voters, "leader": view.leader})
+    else:
+        say(f"{what}; voters: {', '.join(map(str, voters))}")
+
+
+def _shown(replica: QuorumReplica) -> str:
+    return "unknown" if replica.directory is None else _text(replica.directory)
+
+
+def _require_dynamic(view: QuorumInfo) -> None:
+    if any(voter.directory is None for voter in view.voters):
+        raise Failure(STATIC, CONFLICT)
+
+
+def _voter(view: QuorumInfo, id: int) -> QuorumReplica:
+    _require_dynamic(view)
+    voter = view.voter(id)
+    if voter is None:
+        ids = ", ".join(str(each.id) for each in view.voters)
+        raise Failure(
+            f"node {id} is no voter; voters are {ids} (ottla controllers list)", NOT_FOUND
+        )
+    return voter
+
+
+def _observer(view: QuorumInfo, id: int) -> QuorumReplica:
+    found = view.observer(id)
+    if found is None or found.directory is None:
+        raise Failure(
+            f"no node {id} with a new disk observes the metadata: start it, with the cluster's id and"
+            " controller.quorum.bootstrap.servers in its file (ottla controllers list)",
+            NOT_FOUND,
+        )
+    return found
+
+
+def _listener(text: str) -> Listener:
+    name, found, address = text.rpartition("://")
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise Failure(f"--at {text}: is not HOST:PORT", USAGE)
+    return (name if found else LISTENER), host.strip("[]"), int(port)
