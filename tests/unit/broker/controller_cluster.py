@@ -123,6 +123,9 @@ class View:
     def describe(self) -> Mapping[str, Any]:
         return {"error_code": 0, "topics": ()}
 
+    async def change_voters(self, request: AddVoter | RemoveVoter) -> VoterChangeAnswer:
+        return VoterChangeAnswer(ErrorCode.UNSUPPORTED_VERSION, "these voters do not change")
+
 
 def settings_of(node_id: int, role: str, host: SimHost, extra: Mapping[str, str]) -> Settings:
     name, port = ("CONTROLLER", CONTROLLER_PORT)
