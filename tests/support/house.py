@@ -83,7 +83,8 @@ ARROWS: dict[str, set[str]] = {
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
     | {"controller", "event_log", "metrics", "raft", "runtime"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
-    "client": {"config", "losses", "records", "runtime", "security", "wire"},
+    "balance": set(),
+    "client": {"balance", "config", "losses", "records", "runtime", "security", "wire"},
     # Kafka's tools decode every file that a node writes, and no tool imports what it does not need.
     "kafka_tools": {
         "client",
@@ -190,6 +191,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "cli": _PRODUCT
     | {
+        "balance",
         "client",
         "diagnosis",
         "event_log",

@@ -23,6 +23,7 @@ from ottla.cli import (
     local,
     losses,
     metrics,
+    reassign,
     records,
     security,
     settings,
@@ -77,6 +78,7 @@ app.command("check-config")(settings.check_config)
 app.command()(doctor.doctor)
 app.command()(doctor.bundle)
 app.add_typer(topics.app, name="topics")
+app.add_typer(reassign.app, name="reassign")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")
