@@ -104,7 +104,10 @@ class _Bars:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(24), DownloadColumn(), TextColumn("{task.fields[news]}")
+            TextColumn("{task.description}"),
+            BarColumn(24),
+            DownloadColumn(),
+            TextColumn("{task.fields[news]}"),
         )
         self._all = self._progress.add_task("all", news="")
         self._each: dict[tuple[str, int], TaskID] = {}
@@ -112,7 +115,9 @@ class _Bars:
 
     def show(self, progress: MoveProgress) -> None:
         bars = self._progress
-        bars.update(self._all, completed=progress.moved, total=progress.total, news=line_of(progress))
+        bars.update(
+            self._all, completed=progress.moved, total=progress.total, news=line_of(progress)
+        )
         moving = [place for place, each in progress.partitions.items() if not each.is_done]
         for place in set(self._each) - set(moving[:SHOWN_MAX]):
             bars.remove_task(self._each.pop(place))

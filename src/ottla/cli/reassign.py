@@ -32,7 +32,8 @@ app = typer.Typer(
 )
 
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A proposal, in the JSON of kafka-reassign-partitions.")
+    Path,
+    typer.Argument(metavar="FILE", help="A proposal, in the JSON of kafka-reassign-partitions."),
 ]
 ThrottleOption = Annotated[
     str,
@@ -45,7 +46,11 @@ ThrottleOption = Annotated[
 ToleranceOption = Annotated[
     float,
     typer.Option(
-        "--tolerance", metavar="PERCENT", help="How far from its share a broker may be.", min=1, max=100
+        "--tolerance",
+        metavar="PERCENT",
+        help="How far from its share a broker may be.",
+        min=1,
+        max=100,
     ),
 ]
 UNITS = {"k": 1000, "m": 1000**2, "g": 1000**3}
@@ -55,7 +60,9 @@ UNITS = {"k": 1000, "m": 1000**2, "g": 1000**3}
 def generate(
     brokers: Annotated[
         str,
-        typer.Option("--brokers", metavar="ID,…", help="Who shall carry these topics; nobody else."),
+        typer.Option(
+            "--brokers", metavar="ID,…", help="Who shall carry these topics; nobody else."
+        ),
     ],
     topics: Annotated[
         str | None,
@@ -64,7 +71,10 @@ def generate(
     factor: Annotated[
         int | None,
         typer.Option(
-            "-r", "--replication-factor", help="Another number of replicas. [default: as now]", min=1
+            "-r",
+            "--replication-factor",
+            help="Another number of replicas. [default: as now]",
+            min=1,
         ),
     ] = None,
     tolerance: ToleranceOption = 10.0,
@@ -159,7 +169,9 @@ def execute(
             current = blocking.run(moves.partitions(names))
             present = {p: current[p].replicas for p in plan.targets if p in current}
             rollback.write_text(written(present) + "\n")
-        carry_out(blocking, moves, plan.targets, pace, format, at_once=at_once, again=f"verify {file}")
+        carry_out(
+            blocking, moves, plan.targets, pace, format, at_once=at_once, again=f"verify {file}"
+        )
 
 
 @app.command()
@@ -196,19 +208,27 @@ def verify(
         print_table(
             ("partition", "state", "replicas", "wanted"),
             [
-                (f"{each['topic']}-{each['partition']}", each["state"], each["replicas"], each["wanted"])
+                (
+                    f"{each['topic']}-{each['partition']}",
+                    each["state"],
+                    each["replicas"],
+                    each["wanted"],
+                )
                 for each in states
             ],
         )
     missing = sum(each["state"] != "done" for each in states)
     if missing:
-        raise Failure(f"{missing} of {count_of(len(states), 'partition')} are not where they shall be", FAILED)
+        raise Failure(
+            f"{missing} of {count_of(len(states), 'partition')} are not where they shall be", FAILED
+        )
 
 
 @app.command()
 def cancel(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="[default: everything that is being moved]")
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="[default: everything that is being moved]"),
     ] = None,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
@@ -331,7 +351,8 @@ def _read(path: Path) -> ReassignmentFile:
         raise Failure(str(error), USAGE) from None
     if found.directories:
         raise Failure(
-            f"{path}: names log directories; only kafka-reassign-partitions moves replicas between those", USAGE
+            f"{path}: names log directories; only kafka-reassign-partitions moves replicas between those",
+            USAGE,
         )
     return found
 

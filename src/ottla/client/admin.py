@@ -432,10 +432,14 @@ class Admin:
 
     async def log_dirs(self, broker: int, places: Iterable[Place] | None = None) -> list[LogDir]:
         """With all replicas, or with those of these partitions."""
-        topics = None if places is None else [
-            {"topic": topic, "partitions": [number for _, number in group]}
-            for topic, group in groupby(sorted(places), lambda place: place[0])
-        ]
+        topics = (
+            None
+            if places is None
+            else [
+                {"topic": topic, "partitions": [number for _, number in group]}
+                for topic, group in groupby(sorted(places), lambda place: place[0])
+            ]
+        )
         answer = await self.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": topics}, broker)
         return [
             LogDir(

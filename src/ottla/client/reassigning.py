@@ -8,7 +8,15 @@ Controllers and brokers may die meanwhile: what fails for a while is tried again
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.balance.pace import CopyPace
@@ -102,9 +110,13 @@ class Reassigner:
             found |= {(name, each.partition): each for each in topic.partitions}
         return found
 
-    async def sizes(self, brokers: Iterable[int], places: Collection[Place]) -> dict[tuple[int, Place], int]:
+    async def sizes(
+        self, brokers: Iterable[int], places: Collection[Place]
+    ) -> dict[tuple[int, Place], int]:
         """Bytes of each replica of these partitions, of those brokers that answer."""
-        living = {each.id for each in (await self.patiently(lambda: self._client.metadata([]))).brokers}
+        living = {
+            each.id for each in (await self.patiently(lambda: self._client.metadata([]))).brokers
+        }
         found: dict[tuple[int, Place], int] = {}
         for broker in sorted(set(brokers) & living):
             try:
@@ -256,7 +268,9 @@ class _Run:
                 self._throttle.quiet_s = await self._quiet()
         moves = copying(self._targets, active, before)
         await self._moves.patiently(lambda: self._moves.throttle.name_replicas(moves))
-        await self._limit(self._throttle if isinstance(self._throttle, int) else self._throttle.rate)
+        await self._limit(
+            self._throttle if isinstance(self._throttle, int) else self._throttle.rate
+        )
 
     async def _quiet(self) -> float:
         """How long producers wait before anything is moved."""
