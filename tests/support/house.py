@@ -67,8 +67,8 @@ ARROWS: dict[str, set[str]] = {
         "wire",
     },
     "broker.server": {"config", "metadata", "security", "wire"},
-    "broker.cluster": _BROKER | {"broker.server", "controller", "raft"},
-    "broker.replication": _BROKER | {"broker.cluster", "broker.server"},
+    "broker.cluster": _BROKER | {"balance", "broker.server", "controller", "raft"},
+    "broker.replication": _BROKER | {"balance", "broker.cluster", "broker.server"},
     "broker.coordination": _BROKER
     | _COORDINATORS
     | {"broker.cluster", "broker.replication", "broker.server"},

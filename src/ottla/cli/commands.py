@@ -14,6 +14,8 @@ import ottla
 from ottla.cli import (
     acls,
     audit,
+    balance,
+    brokers,
     checkpoints,
     doctor,
     events,
@@ -72,6 +74,7 @@ app.command()(local.down)
 app.command()(local.purge)
 app.add_typer(local.nodes, name="nodes")
 app.command()(local.node)
+app.command()(brokers.brokers)
 app.command()(metrics.metrics)
 app.command()(settings.settings)
 app.command("check-config")(settings.check_config)
@@ -79,6 +82,7 @@ app.command()(doctor.doctor)
 app.command()(doctor.bundle)
 app.add_typer(topics.app, name="topics")
 app.add_typer(reassign.app, name="reassign")
+app.add_typer(balance.app, name="balance")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")

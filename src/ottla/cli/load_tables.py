@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.errors import USAGE, Failure
@@ -57,6 +57,15 @@ def bar(part: float) -> str:
     """`████░░░░░░`: how much of the largest."""
     full = max(0, min(BAR, round(part * BAR)))
     return "█" * full + "░" * (BAR - full)
+
+
+def barred(values: Mapping[int, float], text: Callable[[float], str]) -> dict[int, str]:
+    """Each with a bar in front, of which the largest has a whole one."""
+    largest = max(values.values(), default=0.0)
+    return {
+        id: f"{bar(value / largest if largest > 0 else 0.0)} {text(value)}"
+        for id, value in values.items()
+    }
 
 
 def print_plan(plan: BalancePlan) -> None:

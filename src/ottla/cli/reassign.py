@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.client.reassignment_file import ReassignmentFile
 
 app = typer.Typer(
-    help="Move replicas to other brokers: propose, execute, watch, undo.",
+    help="Propose, carry out, watch and undo moves of replicas.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -98,7 +98,7 @@ def generate(
     """
     from ottla.cli.load_tables import make_plan, tolerance_of
     from ottla.client.cluster_picture import cluster_picture
-    from ottla.client.partition_rates import partition_rates
+    from ottla.client.loads import partition_rates
     from ottla.client.reassignment_file import written
 
     ids = _numbers("--brokers", brokers)
@@ -107,7 +107,7 @@ def generate(
         if path.exists() and not force:
             raise Failure(f"{path} exists already (--force overwrites it)", CONFLICT)
     with connect(bootstrap, dir, timeout, command_config) as blocking:
-        _tidy_up(blocking)
+        tidy_up(blocking)
         rates = blocking.run(partition_rates(blocking.client))
         picture = blocking.run(cluster_picture(blocking.client, names, rates))
         partitions = [each._replace(factor=factor) for each in picture.partitions]
@@ -162,7 +162,7 @@ def execute(
             _show_plan(_as_plan(blocking, plan), format, {"dry_run": True})
             return
         moves = Reassigner(blocking.client)
-        _tidy_up(blocking)
+        tidy_up(blocking)
         _require_free(blocking, moves, plan, additional)
         if rollback is not None:
             names = {topic for topic, _ in plan.targets}
@@ -201,7 +201,7 @@ def verify(
             carry_out(blocking, moves, moving, pace, format, again=f"verify {file}")
             active = blocking.run(moves.active())
         states = _states(blocking, moves, plan, active)
-        removed = _tidy_up(blocking)
+        removed = tidy_up(blocking)
     if format is Format.json:
         print_json({"partitions": states, "active": len(active), "throttle_removed": removed})
     else:
@@ -245,7 +245,7 @@ def cancel(
         active = blocking.run(moves.active())
         places: Collection[Place] = active if plan is None else plan.targets
         cancelled = blocking.run(moves.cancel(places))
-        removed = _tidy_up(blocking)
+        removed = tidy_up(blocking)
     if format is Format.json:
         names = [{"topic": topic, "partition": number} for topic, number in cancelled]
         print_json({"cancelled": names, "throttle_removed": removed})
@@ -266,7 +266,7 @@ def list_moves(
 
     with connect(bootstrap, dir, timeout, command_config) as blocking:
         active = blocking.run(Reassigner(blocking.client).active())
-        _tidy_up(blocking)
+        tidy_up(blocking)
     if format is Format.json:
         print_json([each._asdict() for each in active.values()])
     elif active:
@@ -301,7 +301,7 @@ def carry_out(
         raise Failure(f"the controller refused to move {error}", USAGE) from None
     except KeyboardInterrupt:
         active = blocking.run(moves.active())
-        if not _tidy_up(blocking) and active:
+        if not tidy_up(blocking) and active:
             warn(
                 f"interrupted: {count_of(len(active), 'partition')} go on moving, under the throttle; ottla reassign {again}"
                 " --wait watches them and removes it, ottla reassign cancel undoes them"
@@ -357,7 +357,7 @@ def _read(path: Path) -> ReassignmentFile:
     return found
 
 
-def _tidy_up(blocking: BlockingClient) -> bool:
+def tidy_up(blocking: BlockingClient) -> bool:
     """Whether a throttle was left over, and is removed now."""
     from ottla.client.reassigning import Reassigner
 
@@ -420,7 +420,7 @@ def _as_plan(blocking: BlockingClient, file: ReassignmentFile) -> BalancePlan:
     from ottla.balance.planner import foreseen
     from ottla.cli.load_tables import tolerance_of
     from ottla.client.cluster_picture import cluster_picture
-    from ottla.client.partition_rates import partition_rates
+    from ottla.client.loads import partition_rates
 
     rates = blocking.run(partition_rates(blocking.client))
     picture = blocking.run(cluster_picture(blocking.client, None, rates))

@@ -1,0 +1,152 @@
+"""What this broker carries: read from counters that are kept anyway, every few seconds.
+
+The active controller gets it with the heartbeats. Whoever plans moves asks for the traffic of each partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ottla.balance.load import BrokerLoad, LoadCounters, LoadHistory, PartitionTraffic
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.replica.partition import Partition
+from ottla.runtime import Runtime
+from ottla.wire.types import TopicPartition
+
+SAMPLE_S = 10.0
+DISK_SAMPLES = 3
+"""Disks and the size of each log are looked at in every third sample."""
+TRAFFIC_S_MIN = 0.5
+"""Partitions that were looked at just now are not looked at again."""
+
+
+class PartitionLoad(NamedTuple):
+    """Of one replica here."""
+
+    key: TopicPartition
+    leads: bool
+    size: int
+    rate_in: float
+    """Bytes per second from producers, 0 unless it leads, as the next."""
+    rate_out: float
+    copied_in: int
+    """Bytes since the start of the node, from its leader."""
+    copied_out: int
+
+
+class LoadMeter:
+    def __init__(self, runtime: Runtime, replicas: ReplicaManager) -> None:
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._replicas = replicas
+        self._history = LoadHistory()
+        self._traffic: dict[TopicPartition, PartitionTraffic] = {}
+        self._traffic_at = self._clock.monotonic()
+        self._disk = (0, 0, 0)
+        """Bytes of all logs; size and free bytes of their disks."""
+        self._text = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def text(self) -> str:
+        """For heartbeats: as of the last sample."""
+        return self._text
+
+    async def _run(self) -> None:
+        while True:
+            for number in range(DISK_SAMPLES):
+                if number == 0:
+                    await self._look_at_disks()
+                    self._look_at_partitions()
+                self._sample()
+                await asyncio.sleep(SAMPLE_S)
+
+    async def now(self) -> BrokerLoad:
+        """With a look at everything."""
+        await self._look_at_disks()
+        self._look_at_partitions()
+        return self._sample()
+
+    def partitions(self) -> Iterator[PartitionLoad]:
+        """As of the last look."""
+        for key, partition in sorted(self._replicas.partitions.items()):
+            traffic = self._traffic.get(key)
+            leads = partition.leadership is not None and traffic is not None
+            yield PartitionLoad(
+                key,
+                partition.leadership is not None,
+                partition.log.size_bytes,
+                traffic.rate_in if leads and traffic is not None else 0.0,
+                traffic.rate_out if leads and traffic is not None else 0.0,
+                partition.copied_in,
+                partition.copied_out,
+            )
+
+    def _sample(self) -> BrokerLoad:
+        traffic = self._replicas.traffic
+        cpu_s = self._runtime.cpu_s
+        logs, size, free = self._disk
+        counters = LoadCounters(
+            self._clock.monotonic(),
+            traffic.bytes_in,
+            traffic.bytes_out,
+            traffic.replication_bytes_in,
+            traffic.replication_bytes_out,
+            traffic.produces + traffic.fetches,
+            0.0 if cpu_s is None else cpu_s(),
+            logs,
+        )
+        self._history.add(counters)
+        partitions = self._replicas.partitions
+        load = BrokerLoad(
+            sum(partition.leadership is not None for partition in partitions.values()),
+            len(partitions),
+            logs,
+            size,
+            free,
+            self._history.rates(counters),
+        )
+        self._text = load.as_text()
+        return load
+
+    async def _look_at_disks(self) -> None:
+        """In a thread, because a disk may not answer. Directories on one disk count it once."""
+        logs = self._replicas.logs
+        working = [path for path in logs.directories if path not in logs.offline_directories]
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(
+                None, lambda: {self._runtime.disk.usage(path) for path in working}
+            )
+        except OSError:
+            return  # the log manager takes such a directory offline
+        self._disk = (self._disk[0], sum(size for size, _ in found), sum(free for _, free in found))
+
+    def _look_at_partitions(self) -> None:
+        now = self._clock.monotonic()
+        seconds = now - self._traffic_at
+        partitions: Mapping[TopicPartition, Partition] = self._replicas.partitions
+        size = sum(partition.log.size_bytes for partition in partitions.values())
+        self._disk = (size, *self._disk[1:])
+        if seconds < TRAFFIC_S_MIN:
+            return
+        self._traffic_at = now
+        before, self._traffic = self._traffic, {}
+        for key, partition in partitions.items():
+            if partition.leadership is None:
+                continue
+            known = before.get(key)
+            if known is None:
+                known = PartitionTraffic(partition.bytes_in, partition.bytes_out)
+            else:
+                known.add(partition.bytes_in, partition.bytes_out, seconds)
+            self._traffic[key] = known
