@@ -182,6 +182,7 @@ ARROWS: dict[str, set[str]] = {
         "coordinators.shard",
         "event_log",
         "local",
+        "losses",
         "metadata",
         "raft",
         "records",
@@ -189,11 +190,13 @@ ARROWS: dict[str, set[str]] = {
         "security",
         "wire",
     },
+    "doctor": {"config", "diagnosis", "local", "losses", "wire"},
     "cli": _PRODUCT
     | {
         "balance",
         "client",
         "diagnosis",
+        "doctor",
         "event_log",
         "kafka_tools",
         "local",
