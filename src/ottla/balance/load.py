@@ -180,18 +180,24 @@ def summed(loads: Iterable[BrokerLoad]) -> BrokerLoad:
 class PartitionTraffic:
     """Bytes per second in and out of one led partition: an average in which the past fades."""
 
-    __slots__ = ("_bytes_in", "_bytes_out", "_weight", "rate_in", "rate_out")
+    __slots__ = ("_at", "_weight", "bytes_in", "bytes_out", "rate_in", "rate_out")
 
-    def __init__(self, bytes_in: int, bytes_out: int) -> None:
-        self._bytes_in, self._bytes_out = bytes_in, bytes_out
+    def __init__(self, at: float, bytes_in: int, bytes_out: int) -> None:
+        self._at = at
+        self.bytes_in, self.bytes_out = bytes_in, bytes_out
+        """Counters, as they were last."""
         self._weight = 0.0
         self.rate_in = self.rate_out = 0.0
 
-    def add(self, bytes_in: int, bytes_out: int, seconds: float) -> None:
-        """What the counters are, so many seconds after the last time."""
+    def add(self, at: float, bytes_in: int, bytes_out: int) -> None:
+        """What the counters are now. A partition that was idle need not be told so."""
+        seconds = at - self._at
+        if seconds <= 0:
+            return
         keep = exp(-seconds / PARTITION_MEMORY_S)
         weight = self._weight * keep + (1 - keep)
         part = (1 - keep) / weight
-        self.rate_in += ((bytes_in - self._bytes_in) / seconds - self.rate_in) * part
-        self.rate_out += ((bytes_out - self._bytes_out) / seconds - self.rate_out) * part
-        self._bytes_in, self._bytes_out, self._weight = bytes_in, bytes_out, weight
+        self.rate_in += ((bytes_in - self.bytes_in) / seconds - self.rate_in) * part
+        self.rate_out += ((bytes_out - self.bytes_out) / seconds - self.rate_out) * part
+        self._at, self._weight = at, weight
+        self.bytes_in, self.bytes_out = bytes_in, bytes_out

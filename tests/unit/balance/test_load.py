@@ -95,12 +95,22 @@ def test_P38_a_rack_carries_what_its_brokers_carry() -> None:
 
 
 def test_P38_the_traffic_of_a_partition_forgets_slowly() -> None:
-    traffic = PartitionTraffic(1000, 0)
-    traffic.add(7000, 600, 60.0)
+    traffic = PartitionTraffic(0.0, 1000, 0)
+    traffic.add(60.0, 7000, 600)
     assert (traffic.rate_in, traffic.rate_out) == pytest.approx((100.0, 10.0))
-    for _ in range(600):
-        traffic.add(7000, 600, 60.0)
+    for minute in range(2, 600):
+        traffic.add(60.0 * minute, 7000, 600)
     assert traffic.rate_in < 0.001
+
+
+def test_P38_a_partition_that_was_idle_is_as_if_it_had_been_looked_at() -> None:
+    looked_at, let_alone = PartitionTraffic(0.0, 0, 0), PartitionTraffic(0.0, 0, 0)
+    for minute in range(1, 20):
+        looked_at.add(60.0 * minute, 0, 0)
+    for traffic in (looked_at, let_alone):
+        traffic.add(1200.0, 1_200_000, 0)
+    assert let_alone.rate_in == pytest.approx(1000.0)
+    assert looked_at.rate_in == pytest.approx(1000.0, rel=0.5)
 
 
 # Patience and pace

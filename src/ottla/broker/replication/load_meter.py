@@ -6,20 +6,17 @@ The active controller gets it with the heartbeats. Whoever plans moves asks for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.balance.load import BrokerLoad, LoadCounters, LoadHistory, PartitionTraffic
 from ottla.broker.replication.replica_manager import ReplicaManager
-from ottla.replica.partition import Partition
 from ottla.runtime import Runtime
 from ottla.wire.types import TopicPartition
 
 SAMPLE_S = 10.0
 DISK_SAMPLES = 3
 """Disks and the size of each log are looked at in every third sample."""
-TRAFFIC_S_MIN = 0.5
-"""Partitions that were looked at just now are not looked at again."""
 
 
 class PartitionLoad(NamedTuple):
@@ -43,7 +40,6 @@ class LoadMeter:
         self._replicas = replicas
         self._history = LoadHistory()
         self._traffic: dict[TopicPartition, PartitionTraffic] = {}
-        self._traffic_at = self._clock.monotonic()
         self._disk = (0, 0, 0)
         """Bytes of all logs; size and free bytes of their disks."""
         self._text = ""
@@ -106,10 +102,13 @@ class LoadMeter:
             logs,
         )
         self._history.add(counters)
-        partitions = self._replicas.partitions
+        leaders = 0
+        for partition in self._replicas.partitions.values():
+            if partition.leadership is not None:
+                leaders += 1
         load = BrokerLoad(
-            sum(partition.leadership is not None for partition in partitions.values()),
-            len(partitions),
+            leaders,
+            len(self._replicas.partitions),
             logs,
             size,
             free,
@@ -132,21 +131,21 @@ class LoadMeter:
         self._disk = (self._disk[0], sum(size for size, _ in found), sum(free for _, free in found))
 
     def _look_at_partitions(self) -> None:
+        """Without a call for a partition that is idle."""
         now = self._clock.monotonic()
-        seconds = now - self._traffic_at
-        partitions: Mapping[TopicPartition, Partition] = self._replicas.partitions
-        size = sum(partition.log.size_bytes for partition in partitions.values())
-        self._disk = (size, *self._disk[1:])
-        if seconds < TRAFFIC_S_MIN:
-            return
-        self._traffic_at = now
+        size = 0
         before, self._traffic = self._traffic, {}
-        for key, partition in partitions.items():
+        for key, partition in self._replicas.partitions.items():
+            for segment in partition.log.segments:
+                size += segment.size
             if partition.leadership is None:
                 continue
-            known = before.get(key)
-            if known is None:
-                known = PartitionTraffic(partition.bytes_in, partition.bytes_out)
-            else:
-                known.add(partition.bytes_in, partition.bytes_out, seconds)
+            bytes_in, bytes_out = partition.bytes_in, partition.bytes_out
+            try:
+                known = before[key]
+            except KeyError:
+                known = PartitionTraffic(now, bytes_in, bytes_out)
+            if known.rate_in or known.rate_out or known.bytes_in != bytes_in or known.bytes_out != bytes_out:  # fmt: skip
+                known.add(now, bytes_in, bytes_out)
             self._traffic[key] = known
+        self._disk = (size, *self._disk[1:])
