@@ -49,7 +49,7 @@ def test_P39_replicas_move_on_apache_kafka_and_no_throttle_is_left(
     words = ("--topics", topic, "--brokers", "1,2,3", "--to", to, "--rollback", back)
     (plan,) = ottla(kafka, "reassign", "generate", *words)
     assert plan["balanced"], plan["misses"]
-    assert plan["bytes_to_move"] == plan["bytes_bound"] > 7_000_000
+    assert 7_000_000 < plan["bytes_bound"] <= plan["bytes_to_move"] <= 1.2 * plan["bytes_bound"]
     *_, last, done = ottla(kafka, "reassign", "execute", to, "--throttle", "3M")
     assert done["event"] == "done"
     assert last["moved"] == last["total"] > 7_000_000

@@ -33,5 +33,5 @@ def described(cluster: ProcessCluster, kind: int, resource: str, name: str) -> s
     fields = {"resources": [row], "include_synonyms": False, "include_documentation": False}
     (answer,) = cluster.ask(node, ApiKey.DESCRIBE_CONFIGS, 4, fields).results
     assert int(answer.error_code) == ErrorCode.NONE, answer.error_message
-    (found,) = answer.configs
-    return found.value or ""
+    # Kafka leaves out what has no value.
+    return answer.configs[0].value or "" if answer.configs else ""

@@ -88,7 +88,7 @@ class Loads(NamedTuple):
     rate: float
 
 
-class Range(NamedTuple):
+class AllowedRange(NamedTuple):
     low: float
     high: float
 
@@ -97,7 +97,7 @@ class Limits(NamedTuple):
     """What each member may carry."""
 
     shares: Mapping[int, Loads]
-    ranges: Mapping[int, tuple[Range, ...]]
+    ranges: Mapping[int, tuple[AllowedRange, ...]]
     """In the order of the goals."""
 
     def misses(self, loads: Mapping[int, Loads]) -> list[Miss]:
@@ -232,16 +232,16 @@ def _disk_parts(members: Sequence[int], capacity: Mapping[int, int | None]) -> d
     return {id: 1 / len(members) for id in members}
 
 
-def _count_range(share: float, part: float) -> Range:
+def _count_range(share: float, part: float) -> AllowedRange:
     """Whole numbers around it: nobody leads half a partition."""
-    return Range(floor(share * (1 - part) + ROUNDING), ceil(share * (1 + part) - ROUNDING))
+    return AllowedRange(floor(share * (1 - part) + ROUNDING), ceil(share * (1 + part) - ROUNDING))
 
 
-def _range(share: float, within: float, full: int | None) -> Range:
+def _range(share: float, within: float, full: int | None) -> AllowedRange:
     high = share + within
     if full is not None:
         high = max(share - within, min(high, full * DISK_FULL))
-    return Range(max(0.0, share - within), high)
+    return AllowedRange(max(0.0, share - within), high)
 
 
 def rack_limits(brokers: Iterable[BalancedBroker], factors: Iterable[int]) -> dict[int, int]:

@@ -34,7 +34,7 @@ from ottla.balance.model import (
     Loads,
     Place,
     PlannedChange,
-    Range,
+    AllowedRange,
     Standing,
     Tolerance,
     limits_of,
@@ -145,7 +145,7 @@ class _Search:
         self,
         brokers: Sequence[BalancedBroker],
         partitions: Sequence[BalancedPartition],
-        ranges: Mapping[int, tuple[Range, ...]],
+        ranges: Mapping[int, tuple[AllowedRange, ...]],
         shares: Mapping[int, Loads],
     ) -> None:
         self._given = partitions
@@ -190,12 +190,12 @@ class _Search:
     def _set_limits(
         self,
         brokers: Sequence[BalancedBroker],
-        ranges: Mapping[int, tuple[Range, ...]],
+        ranges: Mapping[int, tuple[AllowedRange, ...]],
         shares: Mapping[int, Loads],
     ) -> None:
         """Each goal has a list of lows, of highs, of shares, and the weight of one unit: the reciprocal of a share."""
-        nothing = (Range(0.0, 0.0),) * len(GOALS)
-        anything = (Range(-inf, inf),) * len(GOALS)
+        nothing = (AllowedRange(0.0, 0.0),) * len(GOALS)
+        anything = (AllowedRange(-inf, inf),) * len(GOALS)
         of = {Standing.LEAVING: nothing, Standing.ABSENT: anything}
         found = [of.get(each.standing) or ranges[each.id] for each in brokers]
         lows = [[each[goal].low for each in found] for goal in range(len(GOALS))]
