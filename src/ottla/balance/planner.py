@@ -28,13 +28,13 @@ from typing import NamedTuple
 from ottla.balance.bound import bytes_bound
 from ottla.balance.model import (
     GOALS,
+    AllowedRange,
     BalancedBroker,
     BalancedPartition,
     BalancePlan,
     Loads,
     Place,
     PlannedChange,
-    AllowedRange,
     Standing,
     Tolerance,
     limits_of,
