@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 SHOWN_MAX = 8
 """Bars of partitions at a time: those that are being moved."""
 LINE_EVERY_S = 5.0
+WIDE = 120
+"""Columns of a terminal that has room for the throttle, too."""
 
 
 class Display(Protocol):
@@ -70,11 +72,16 @@ def line_of(progress: MoveProgress) -> str:
         f"{size(progress.rate)}/s",
         f"left {seconds_text(progress.seconds_left)}",
     ]
+    return ", ".join(parts) + _limits(progress)
+
+
+def _limits(progress: MoveProgress) -> str:
+    text = ""
     if progress.throttle is not None:
-        parts.append(f"throttle {size(progress.throttle)}/s")
+        text += f", throttle {size(progress.throttle)}/s"
     if progress.latency_s is not None:
-        parts.append(f"producers wait {progress.latency_s * 1000:.0f} ms")
-    return ", ".join(parts)
+        text += f", producers wait {progress.latency_s * 1000:.0f} ms"
+    return text
 
 
 class _JsonLines:
@@ -101,13 +108,10 @@ class _Lines:
 
 class _Bars:
     def __init__(self) -> None:
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(24),
-            DownloadColumn(),
-            TextColumn("{task.fields[news]}"),
+            TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[news]}")
         )
         self._all = self._progress.add_task("all", news="")
         self._each: dict[tuple[str, int], TaskID] = {}
@@ -115,9 +119,13 @@ class _Bars:
 
     def show(self, progress: MoveProgress) -> None:
         bars = self._progress
-        bars.update(
-            self._all, completed=progress.moved, total=progress.total, news=line_of(progress)
+        news = (
+            f"{_done(progress.moved, progress.total)}, {size(progress.rate)}/s,"
+            f" left {seconds_text(progress.seconds_left)}"
         )
+        if bars.console.width >= WIDE:
+            news += _limits(progress)
+        bars.update(self._all, completed=progress.moved, total=progress.total, news=news)
         moving = [place for place, each in progress.partitions.items() if not each.is_done]
         for place in set(self._each) - set(moving[:SHOWN_MAX]):
             bars.remove_task(self._each.pop(place))
@@ -125,7 +133,12 @@ class _Bars:
             each = progress.partitions[place]
             if place not in self._each:
                 self._each[place] = bars.add_task(f"{place[0]}-{place[1]}", news="")
-            bars.update(self._each[place], completed=each.moved, total=each.total)
+            done = _done(each.moved, each.total)
+            bars.update(self._each[place], completed=each.moved, total=each.total, news=done)
 
     def close(self) -> None:
         self._progress.stop()
+
+
+def _done(moved: int, total: int) -> str:
+    return f"{size(moved)} of {size(total)}"
