@@ -40,7 +40,15 @@ def bootstrap(cluster: ProcessCluster) -> str:
 
 
 def started(cluster: ProcessCluster, *words: object) -> subprocess.Popen[str]:
-    command = [OTTLA, "reassign", *map(str, words), "-b", bootstrap(cluster), "--format", "json"]
+    command: list[str] = [
+        str(OTTLA),
+        "reassign",
+        *map(str, words),
+        "-b",
+        bootstrap(cluster),
+        "--format",
+        "json",
+    ]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
     )

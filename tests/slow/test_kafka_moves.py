@@ -31,7 +31,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
 
 
 def ottla(cluster: ProcessCluster, *words: object) -> list[Any]:
-    command = [OTTLA, *map(str, words), "-b", cluster.bootstrap, "--format", "json"]
+    command: list[str] = [str(OTTLA), *map(str, words), "-b", cluster.bootstrap, "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

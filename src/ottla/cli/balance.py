@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.client import BlockingClient
 
 app = typer.Typer(
-    help="Give every broker its share of leaders, replicas, disk and bytes.",
+    help="Give every broker its share.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

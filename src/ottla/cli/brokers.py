@@ -31,9 +31,9 @@ def brokers(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Show what each broker carries: leaders, replicas, bytes, disk, processor.
+    """Show what each broker carries.
 
-    The active controller knows it, from the brokers' heartbeats. The score is the largest of a broker's leaders, replicas,
+    That is leaders, replicas, bytes, disk and processor. The active controller knows it, from the brokers' heartbeats. The score is the largest of a broker's leaders, replicas,
     bytes and disk, in shares of the cluster's: 1 is even. Each bar is a part of the largest in its column.
     """
     from ottla.balance.load import WINDOWS, summed

@@ -91,9 +91,9 @@ def generate(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Propose where the replicas of topics go, with as few bytes to move as possible.
+    """Propose where the replicas of topics go.
 
-    The named brokers get equal shares of these topics. Nothing is changed: `ottla reassign execute` does it, with the
+    The named brokers get equal shares of these topics, with as few bytes moved as possible. Nothing is changed: `ottla reassign execute` does it, with the
     file of the proposal; with that of the rollback it is undone.
     """
     from ottla.cli.load_tables import make_plan, tolerance_of
@@ -185,9 +185,9 @@ def verify(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Say how far a proposal is carried out, and remove the throttle if nothing is being moved any more.
+    """Say how far a proposal is carried out.
 
-    Exit code 1 if something is missing.
+    The throttle is removed if nothing is being moved any more. Exit code 1 if something is missing.
     """
     from ottla.client.reassigning import Reassigner
 
