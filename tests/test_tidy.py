@@ -44,6 +44,7 @@ CORES = (
     "coordinators",
     "metrics",
     "security",
+    "balance",
 )
 BANNED_MODULES = {
     "asyncio",

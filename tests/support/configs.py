@@ -24,3 +24,14 @@ def alter(cluster: ProcessCluster, kind: int, resource: str, **settings: str | N
     fields = {"resources": [row], "validate_only": False}
     (answer,) = cluster.ask(cluster.up[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields).responses
     assert int(answer.error_code) == ErrorCode.NONE, answer.error_message
+
+
+def described(cluster: ProcessCluster, kind: int, resource: str, name: str) -> str:
+    """What a setting is now, as the broker itself says, or any for a topic."""
+    node = cluster.nodes[int(resource)] if kind == BROKER else cluster.up[0]
+    row = {"resource_type": kind, "resource_name": resource, "configuration_keys": [name]}
+    fields = {"resources": [row], "include_synonyms": False, "include_documentation": False}
+    (answer,) = cluster.ask(node, ApiKey.DESCRIBE_CONFIGS, 4, fields).results
+    assert int(answer.error_code) == ErrorCode.NONE, answer.error_message
+    # Kafka leaves out what has no value.
+    return answer.configs[0].value or "" if answer.configs else ""

@@ -67,8 +67,8 @@ ARROWS: dict[str, set[str]] = {
         "wire",
     },
     "broker.server": {"config", "metadata", "security", "wire"},
-    "broker.cluster": _BROKER | {"broker.server", "controller", "raft"},
-    "broker.replication": _BROKER | {"broker.cluster", "broker.server"},
+    "broker.cluster": _BROKER | {"balance", "broker.server", "controller", "raft"},
+    "broker.replication": _BROKER | {"balance", "broker.cluster", "broker.server"},
     "broker.coordination": _BROKER
     | _COORDINATORS
     | {"broker.cluster", "broker.replication", "broker.server"},
@@ -83,7 +83,8 @@ ARROWS: dict[str, set[str]] = {
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
     | {"controller", "event_log", "metrics", "raft", "runtime"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
-    "client": {"config", "losses", "records", "runtime", "security", "wire"},
+    "balance": set(),
+    "client": {"balance", "config", "losses", "records", "runtime", "security", "wire"},
     # Kafka's tools decode every file that a node writes, and no tool imports what it does not need.
     "kafka_tools": {
         "client",
@@ -194,6 +195,7 @@ ARROWS: dict[str, set[str]] = {
     "doctor": {"config", "diagnosis", "local", "losses", "wire"},
     "cli": _PRODUCT
     | {
+        "balance",
         "client",
         "diagnosis",
         "doctor",

@@ -25,6 +25,7 @@ from ottla.broker.apis.find_coordinator import FindCoordinatorHandler
 from ottla.broker.apis.groups import GroupHandlers, group_topic
 from ottla.broker.apis.kept_records import KeptRecordsHandler
 from ottla.broker.apis.listener_configs import ListenerConfigsHandler
+from ottla.broker.apis.load import LoadHandler
 from ottla.broker.apis.log_dirs import DescribeLogDirsHandler
 from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
@@ -49,6 +50,7 @@ from ottla.broker.design import PRODUCT, NodeDesign
 from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.broker.replication.directory_assignments import DirectoryAssignments
 from ottla.broker.replication.housekeeping import Housekeeping
+from ottla.broker.replication.load_meter import LoadMeter
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.server.connection_limits import ConnectionLimits, LimitRules, Most, rules_of
@@ -77,7 +79,7 @@ from ottla.raft.format import (
 )
 from ottla.runtime import File, Runtime
 from ottla.security.needs import CLUSTER_ACTION
-from ottla.wire.apis import KEPT_RECORDS, ApiKey
+from ottla.wire.apis import KEPT_RECORDS, LOAD, ApiKey
 from ottla.wire.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -558,6 +560,8 @@ class Broker:
             settings, runtime.clock, lambda: self.cluster.image, lambda: new_uuid(runtime)
         )
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
+        self.load = LoadMeter(runtime, self.replicas)
+        self.lifecycle.load = self.load.text
         for server in servers:
             server.quotas = self.quotas
         self.is_serving = False
@@ -600,7 +604,9 @@ class Broker:
         await self._unless_refused(self.assignments.losses_reported)
         serve(self._handlers())
         serve({KEPT_RECORDS: KeptRecordsHandler(self.logs)})
+        serve({LOAD: LoadHandler(self.settings.node_id, self.load, self.lifecycle)})
         self.housekeeping.start()
+        self.load.start()
         self.lifecycle.logs_are_ready()
         await self._unless_refused(self.lifecycle.ready)
 
@@ -767,6 +773,7 @@ class Broker:
         self.transactions.stop()
         stop_serving()
         await self.housekeeping.stop()
+        await self.load.stop()
         await self.isr_proposals.stop()
         await self.assignments.stop()
         self.replication.stop()

@@ -14,6 +14,8 @@ import ottla
 from ottla.cli import (
     acls,
     audit,
+    balance,
+    brokers,
     checkpoints,
     controllers,
     doctor,
@@ -24,6 +26,7 @@ from ottla.cli import (
     local,
     losses,
     metrics,
+    reassign,
     records,
     security,
     settings,
@@ -73,12 +76,15 @@ app.command()(local.purge)
 app.add_typer(local.nodes, name="nodes")
 app.add_typer(controllers.app, name="controllers")
 app.command()(local.node)
+app.command()(brokers.brokers)
 app.command()(metrics.metrics)
 app.command()(settings.settings)
 app.command("check-config")(settings.check_config)
 app.command()(doctor.doctor)
 app.command()(doctor.bundle)
 app.add_typer(topics.app, name="topics")
+app.add_typer(reassign.app, name="reassign")
+app.add_typer(balance.app, name="balance")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")

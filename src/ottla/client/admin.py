@@ -76,6 +76,9 @@ class LogDir(NamedTuple):
     path: str
     error: Outcome
     replicas: tuple[LogDirReplica, ...]
+    total_bytes: int | None = None
+    """Of the disk. None where the broker does not say it (before Kafka 3.3)."""
+    usable_bytes: int | None = None
 
 
 class Admin:
@@ -231,14 +234,19 @@ class Admin:
     # Settings
 
     async def describe_configs(
-        self, resources: Iterable[Resource], *, synonyms: bool = False
+        self,
+        resources: Iterable[Resource],
+        *,
+        synonyms: bool = False,
+        keys: Sequence[str] | None = None,
     ) -> dict[Resource, list[ConfigEntry]]:
-        """KafkaError if one of them fails. A broker describes itself."""
+        """All settings, or only those with these names. KafkaError if one of them fails. A broker describes itself."""
+        wanted = None if keys is None else list(keys)
         found: dict[Resource, list[ConfigEntry]] = {}
         for broker, group in _by_broker(resources):
             fields = {
                 "resources": [
-                    {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+                    {"resource_type": kind, "resource_name": name, "configuration_keys": wanted}
                     for kind, name in group
                 ],
                 "include_synonyms": synonyms,
@@ -422,8 +430,17 @@ class Admin:
             for each in topic.partitions
         }
 
-    async def log_dirs(self, broker: int) -> list[LogDir]:
-        answer = await self.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}, broker)
+    async def log_dirs(self, broker: int, places: Iterable[Place] | None = None) -> list[LogDir]:
+        """With all replicas, or with those of these partitions."""
+        topics = (
+            None
+            if places is None
+            else [
+                {"topic": topic, "partitions": [number for _, number in group]}
+                for topic, group in groupby(sorted(places), lambda place: place[0])
+            ]
+        )
+        answer = await self.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": topics}, broker)
         return [
             LogDir(
                 each.log_dir,
@@ -438,6 +455,8 @@ class Admin:
                     for topic in each.topics
                     for replica in topic.partitions
                 ),
+                _bytes(each, "total_bytes"),
+                _bytes(each, "usable_bytes"),
             )
             for each in answer.results
         ]
@@ -495,6 +514,11 @@ class Admin:
             except KafkaError as error:
                 outcomes[subject] = error
         return outcomes
+
+
+def _bytes(answer: Any, name: str) -> int | None:
+    size = int(field(answer, name, -1))
+    return None if size < 0 else size
 
 
 def _described(answer: Any) -> DescribedPartition:

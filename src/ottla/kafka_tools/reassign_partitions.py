@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ottla.client.admin import BROKER, TOPIC, DescribedTopic, LogDir, Place
+from ottla.client import reassignment_file
+from ottla.client.admin import DescribedTopic, LogDir, Place
 from ottla.client.model import Reassignment
+from ottla.client.reassignment_file import (
+    BadReassignmentFile,
+    ReassignmentFile,
+    Replica,
+    Targets,
+    written,
+)
+from ottla.client.throttled_moves import (
+    DIRECTORY_RATE,
+    FOLLOWER_RATE,
+    LEADER_RATE,
+    MoveThrottle,
+    copying,
+)
 from ottla.controller.placement import PlaceableBroker, place
 from ottla.kafka_tools.ending import ended, said
 from ottla.kafka_tools.java import exception_text, message_of, names_in_order, place_text
@@ -24,19 +38,6 @@ from ottla.kafka_tools.options import (
 from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 from ottla.wire.errors import ErrorCode, KafkaError
 
-Replica = tuple[int, str, int]
-"""Broker, topic, partition: the order in which Kafka's tool prints them."""
-Targets = dict[Place, list[int]]
-
-ANY_DIRECTORY = "any"
-FORMAT_VERSION = 1
-LEADER_RATE, FOLLOWER_RATE = (
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-)
-DIRECTORY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-LEADER_REPLICAS = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 RETRY_PAUSE_S = 0.1
 FILE = "reassignment-json-file"
 NEEDS = {
@@ -155,28 +156,13 @@ def _action(options: Parsed) -> str:
     return action
 
 
-class _Plan(NamedTuple):
-    """What a file asks for, as it stands there: a partition may be named twice."""
-
-    partitions: list[tuple[Place, list[int]]]
-    directories: dict[Replica, str]
-
-    @property
-    def targets(self) -> Targets:
-        return dict(self.partitions)
-
-
-class _Move(NamedTuple):
-    sources: set[int]
-    destinations: set[int]
-
-
 class _Reassignment:
     """One run of the tool."""
 
     def __init__(self, session: ToolSession, options: Parsed) -> None:
         self._session = session
         self._admin = session.admin
+        self._throttles = MoveThrottle(session.client)
         self._options = options
 
     async def run(self, action: str) -> None:
@@ -227,8 +213,8 @@ class _Reassignment:
                 continue
             placed = place(usable, len(places), len(current[places[0]]), start)
             proposed |= {(topic, number): list(each) for number, each in enumerate(placed)}
-        print(f"Current partition replica assignment\n{_json(current, directories)}\n")
-        print(f"Proposed partition reassignment configuration\n{_json(proposed, {})}")
+        print(f"Current partition replica assignment\n{written(current, directories)}\n")
+        print(f"Proposed partition reassignment configuration\n{written(proposed, {})}")
 
     async def _usable(self, wanted: Sequence[int]) -> list[PlaceableBroker]:
         with_racks = not self._options.has("disable-rack-aware")
@@ -274,7 +260,7 @@ class _Reassignment:
 
     # Starting
 
-    async def _execute(self, plan: _Plan) -> None:
+    async def _execute(self, plan: ReassignmentFile) -> None:
         _check_plan(plan)
         active = await self._active()
         if active and not self._options.has("additional"):
@@ -290,7 +276,7 @@ class _Reassignment:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise KafkaError(code, f"Unable to find partition: {', '.join(missing)}")
         current = {each: everything[each] for each in targets}
-        shown = _json(current, await self._directories_of(current))
+        shown = written(current, await self._directories_of(current))
         print(
             f"Current partition replica assignment\n\n{shown}\n\n"
             "Save this to use as the --reassignment-json-file option during rollback"
@@ -307,7 +293,7 @@ class _Reassignment:
             await self._move(plan.directories)
 
     async def _throttle(
-        self, plan: _Plan, active: Mapping[Place, Reassignment], current: Targets
+        self, plan: ReassignmentFile, active: Mapping[Place, Reassignment], current: Targets
     ) -> None:
         rate = self._options.number("throttle") or 0
         directory_rate = self._options.number("replica-alter-log-dirs-throttle") or 0
@@ -315,28 +301,15 @@ class _Reassignment:
             return
         print(RUN_VERIFY)
         if rate >= 0:
-            moves = _moves(plan.targets, active, current)
-            for topic in names_in_order(topic for topic, _ in moves):
-                of_topic = {p: move for (name, p), move in moves.items() if name == topic}
-                leaders = {f"{p}:{b}" for p, move in of_topic.items() for b in move.sources}
-                followers = {f"{p}:{b}" for p, move in of_topic.items() for b in move.destinations}
-                changes = [
-                    (LEADER_REPLICAS, ",".join(sorted(leaders))),
-                    (FOLLOWER_REPLICAS, ",".join(sorted(followers))),
-                ]
-                await self._admin.alter_configs({(TOPIC, topic): changes})
+            moves = copying(plan.targets, active, current)
+            await self._throttles.name_replicas(moves)
             involved = {b for move in moves.values() for b in move.sources | move.destinations}
-            await self._limit(involved, (LEADER_RATE, FOLLOWER_RATE), rate)
+            await self._throttles.limit(involved, rate)
             print(f"The inter-broker throttle limit was set to {rate} B/s")
         if directory_rate >= 0:
             brokers = {broker for broker, _, _ in plan.directories}
-            await self._limit(brokers, (DIRECTORY_RATE,), directory_rate)
+            await self._throttles.limit(brokers, directory_rate, (DIRECTORY_RATE,))
             print(f"The replica-alter-dir throttle limit was set to {directory_rate} B/s")
-
-    async def _limit(self, brokers: Iterable[int], names: Sequence[str], rate: int | None) -> None:
-        text = None if rate is None else str(rate)
-        changes = [(name, text) for name in names]
-        await self._admin.alter_configs({(BROKER, str(id)): changes for id in sorted(brokers)})
 
     async def _move(self, moves: Mapping[Replica, str]) -> None:
         """A replica that is only now being moved to a broker is there later. Until then it is asked again."""
@@ -375,7 +348,7 @@ class _Reassignment:
 
     # Watching
 
-    async def _verify(self, plan: _Plan) -> None:
+    async def _verify(self, plan: ReassignmentFile) -> None:
         active = await self._active()
         topics = {topic for (topic, number) in plan.targets if (topic, number) not in active}
         found = await self._admin.describe_topics(topics)
@@ -403,19 +376,19 @@ class _Reassignment:
             states[replica] = _move_state(replica, target, at.get(False), at.get(True))
         return states
 
-    async def _clear_throttles(self, plan: _Plan) -> None:
+    async def _clear_throttles(self, plan: ReassignmentFile) -> None:
         brokers = {broker.id for broker in (await self._session.client.metadata([])).brokers}
         brokers |= {broker for _, replicas in plan.partitions for broker in replicas}
         print(f"Clearing broker-level throttles on broker{_s(brokers)} {_ids(sorted(brokers))}")
-        await self._limit(brokers, (LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE), None)
+        names = (LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE)
+        await self._throttles.limit(brokers, None, names)
         topics = names_in_order(topic for (topic, _), _ in plan.partitions)
         print(f"Clearing topic-level throttles on topic{_s(topics)} {','.join(topics)}")
-        changes = [(LEADER_REPLICAS, None), (FOLLOWER_REPLICAS, None)]
-        await self._admin.alter_configs({(TOPIC, topic): changes for topic in topics})
+        await self._throttles.clear((), topics)
 
     # Cancelling
 
-    async def _cancel(self, plan: _Plan) -> None:
+    async def _cancel(self, plan: ReassignmentFile) -> None:
         active = await self._active()
         moving = sorted(
             each
@@ -478,20 +451,6 @@ def _raise_failed(headline: str, outcomes: Mapping[Place, KafkaError | None]) ->
         raise _Terse("\n".join([headline, *lines]))
 
 
-def _moves(
-    targets: Targets, active: Mapping[Place, Reassignment], current: Targets
-) -> dict[Place, _Move]:
-    """From where to where records will be copied, with what goes on already."""
-    moves = {
-        each: _Move(set(change.replicas) - set(change.adding), set(change.adding))
-        for each, change in active.items()
-    }
-    for each, replicas in targets.items():
-        sources = moves[each].sources if each in moves else set(current[each])
-        moves[each] = _Move(sources, set(replicas) - sources)
-    return moves
-
-
 def _state_of(
     place_: Place, wanted: Sequence[int], topic: DescribedTopic | KafkaError | None, active: bool
 ) -> str:
@@ -539,36 +498,11 @@ def _move_state(
 # Files
 
 
-def _json(targets: Targets, directories: Mapping[Replica, str]) -> str:
-    partitions = [
-        {
-            "topic": topic,
-            "partition": partition,
-            "replicas": replicas,
-            "log_dirs": [
-                directories.get((broker, topic, partition), ANY_DIRECTORY) for broker in replicas
-            ],
-        }
-        for (topic, partition), replicas in sorted(targets.items())
-    ]
-    data = {"version": FORMAT_VERSION, "partitions": partitions}
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-
-
 def _load(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-    except ValueError as error:
-        raise ToolError(f"{path} is not valid JSON: {error}") from None
-    except OSError:
-        raise ToolError(f"Unable to read file {path}") from None
-    if not isinstance(data, dict):
-        raise ToolError("The input string is not a valid JSON")
-    version = data.get("version", FORMAT_VERSION)
-    if version != FORMAT_VERSION:
-        raise ToolError(f"Not supported version field value {version}")
-    return data
+        return reassignment_file.load(path)
+    except BadReassignmentFile as error:
+        raise ToolError(str(error)) from None
 
 
 def _read_topics(path: str) -> list[str]:
@@ -579,50 +513,15 @@ def _read_topics(path: str) -> list[str]:
         raise ToolError(f'{path}: "topics" is not a list of {{"topic": …}}') from None
 
 
-def _read_plan(path: str) -> _Plan:
-    data = _load(path)
-    plan = _Plan([], {})
+def _read_plan(path: str) -> ReassignmentFile:
     try:
-        for each in data.get("partitions", ()):
-            place_ = (str(each["topic"]), int(each["partition"]))
-            replicas = [int(id) for id in each["replicas"]]
-            directories = [
-                str(path) for path in each.get("log_dirs", [ANY_DIRECTORY] * len(replicas))
-            ]
-            if len(replicas) != len(directories):
-                raise ToolError(
-                    f"Size of replicas list {replicas} is different from size of log dirs list"
-                    f" [{', '.join(directories)}] for partition {place_text(place_)}"
-                )
-            plan.partitions.append((place_, replicas))
-            plan.directories.update(
-                ((broker, *place_), path)
-                for broker, path in zip(replicas, directories, strict=True)
-                if path != ANY_DIRECTORY
-            )
-    except (TypeError, KeyError, ValueError) as error:
-        raise ToolError(f"{path}: cannot be read: {error!r}") from None
-    return plan
+        return reassignment_file.read(path)
+    except BadReassignmentFile as error:
+        raise ToolError(str(error)) from None
 
 
-def _check_plan(plan: _Plan) -> None:
-    if not plan.partitions:
-        raise ToolError("Partition reassignment list cannot be empty")
-    if any(not replicas for _, replicas in plan.partitions):
-        raise ToolError("Partition replica list cannot be empty")
-    places = [each for each, _ in plan.partitions]
-    twice = [place_text(each) for each in dict.fromkeys(places) if places.count(each) > 1]
-    if twice:
-        raise ToolError(
-            f"Partition reassignment contains duplicate topic partitions: {','.join(twice)}"
-        )
-    doubled = [
-        f"{place_text(each)} contains multiple entries for"
-        f" {_ids(sorted({id for id in replicas if replicas.count(id) > 1}))}"
-        for each, replicas in plan.partitions
-        if len(set(replicas)) < len(replicas)
-    ]
-    if doubled:
-        raise ToolError(
-            f"Partition replica lists may not contain duplicate entries: {'. '.join(doubled)}"
-        )
+def _check_plan(plan: ReassignmentFile) -> None:
+    try:
+        plan.check()
+    except BadReassignmentFile as error:
+        raise ToolError(str(error)) from None

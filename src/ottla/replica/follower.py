@@ -84,6 +84,7 @@ def apply_fetch_answer(partition: Partition, answer: FetchedPartition, leader_ep
                 raise
             partition.flush_if_asked()
             appended = len(records)
+            partition.copied_in += appended
             partition.traffic.every.replication_bytes_in += appended
             if log.log_end > before:
                 partition.observer.partition_changed(partition, News.LOG_END)

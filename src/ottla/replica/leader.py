@@ -154,6 +154,7 @@ class Leadership:
     def _appended(self, end_before: int, now: float, size: int) -> None:
         partition = self.partition
         records = self.log.log_end - end_before
+        partition.bytes_in += size
         traffic = partition.traffic
         traffic.bytes_in += size
         traffic.messages_in += records

@@ -109,6 +109,10 @@ class Partition:
         self.eligible_broker_epoch = eligible_broker_epoch
         self.events = events
         self.traffic = TopicTraffic() if traffic is None else traffic
+        self.bytes_in = self.bytes_out = 0
+        """Written here as leader, and sent to consumers."""
+        self.copied_in = self.copied_out = 0
+        """From the leader, and to followers."""
         self.role = Role.OFFLINE
         self.leadership: Leadership | None = None
         """The leader's state and operations; set exactly while this replica leads."""

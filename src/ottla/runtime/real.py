@@ -40,6 +40,7 @@ def real_runtime(
         # What others see of it (ids, nonces) must not tell them what comes next.
         random=random.SystemRandom() if seed is None else random.Random(seed),
         make_tls=_make_tls,
+        cpu_s=time.process_time,
     )
 
 

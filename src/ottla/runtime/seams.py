@@ -297,3 +297,5 @@ class Runtime:
     """TlsRefused if the options cannot be used. None where there is no TLS."""
     events: Events = field(default_factory=Events)
     """What happens in the node, for those who subscribe."""
+    cpu_s: Callable[[], float] | None = None
+    """Processor seconds of this process. None where one process is several nodes."""

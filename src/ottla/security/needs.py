@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ottla.security.operations import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.security.rights import Rights
-from ottla.wire.apis import KEPT_RECORDS, ApiKey
+from ottla.wire.apis import KEPT_RECORDS, LOAD, ApiKey
 from ottla.wire.errors import ErrorCode
 
 
@@ -185,6 +185,7 @@ ON_BROKER: Final[Mapping[int, Needs]] = {
         RequestForm("read", (ALTER_CLUSTER, READ_TOPIC)),
         RequestForm("recovered", (ALTER_CLUSTER,)),
     ),
+    LOAD: _always(DESCRIBE_CLUSTER),
     # Metadata
     ApiKey.METADATA: (
         RequestForm("named topics, or ids", (DESCRIBE_TOPIC,)),

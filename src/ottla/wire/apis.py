@@ -282,7 +282,10 @@ APIS: Final[dict[ApiKey, Api]] = {api.key: api for api in _ROWS}
 KEPT_RECORDS: Final = 20_000
 """Lists and reads the records that a broker keeps aside (`wire.kept_records`)."""
 
-PRIVATE_APIS: Final[dict[int, str]] = {KEPT_RECORDS: "KeptRecords"}
+LOAD: Final = 20_001
+"""What a broker carries, and what the active controller knows that all carry (`balance.load`)."""
+
+PRIVATE_APIS: Final[dict[int, str]] = {KEPT_RECORDS: "KeptRecords", LOAD: "Load"}
 """Requests that Kafka does not have, and their names: far above Kafka's keys, in one version, never flexible. ApiVersions
 does not announce them, because clients may take a key that they do not know for an error. Other brokers close the
 connection when they get one."""

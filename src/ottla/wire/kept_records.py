@@ -11,23 +11,20 @@ A question is one JSON object. An answer is one too, after its length, and the b
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from struct import Struct
 from typing import Any
 
+from ottla.wire import private_json
 from ottla.wire.errors import InvalidFrame
+from ottla.wire.private_json import write_request, write_response
 
+__all__ = ["READ_BYTES_MAX", "read_request", "read_response", "write_request", "write_response"]
+
+API = "KeptRecords"
 READ_BYTES_MAX = 1 << 20
-_LENGTH = Struct(">i")
-
-
-def write_request(question: Mapping[str, Any]) -> bytes:
-    return json.dumps(question).encode()
 
 
 def read_request(frame: memoryview, position: int) -> dict[str, Any]:
-    question = _object(bytes(frame[position:]))
+    question = private_json.read_object(bytes(frame[position:]), API)
     numbers = (question.get("position", 0), question.get("max_bytes", 0))
     texts = (question.get("ask"), question.get("id", ""), question.get("topic", ""))
     if not all(type(each) is int and each >= 0 for each in numbers):
@@ -37,28 +34,6 @@ def read_request(frame: memoryview, position: int) -> dict[str, Any]:
     return question
 
 
-def write_response(answer: Mapping[str, Any]) -> bytes:
-    """The part before the records."""
-    text = json.dumps(answer).encode()
-    return _LENGTH.pack(len(text)) + text
-
-
 def read_response(frame: memoryview, position: int) -> tuple[dict[str, Any], bytes]:
     """The answer, and the records."""
-    begin = position + _LENGTH.size
-    if len(frame) < begin:
-        raise InvalidFrame("an answer of KeptRecords is cut short")
-    end = begin + _LENGTH.unpack_from(frame, position)[0]
-    if not begin <= end <= len(frame):
-        raise InvalidFrame("an answer of KeptRecords is cut short")
-    return _object(bytes(frame[begin:end])), bytes(frame[end:])
-
-
-def _object(text: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidFrame(f"KeptRecords without JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise InvalidFrame("KeptRecords without a JSON object")
-    return found
+    return private_json.read_response(frame, position, API)

@@ -81,6 +81,8 @@ OWN_TAGS_FROM = 10_000
 
 OWN_FIELDS: Final[Mapping[tuple[int, Direction], tuple[str, ...]]] = {
     (ApiKey.ALTER_PARTITION, "request"): ("ottla_isr_reasons",),
+    (ApiKey.BROKER_HEARTBEAT, "request"): ("ottla_load", "ottla_asks"),
+    (ApiKey.BROKER_HEARTBEAT, "response"): ("ottla_loads",),
 }
 """Tagged fields of our own, all of them strings, at the end of a message between nodes of one cluster."""
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.security.needs import ON_BROKER, ON_CONTROLLER, RequestForm
-from ottla.wire.apis import APIS, KEPT_RECORDS, ApiKey
+from ottla.wire.apis import APIS, PRIVATE_APIS, ApiKey
 from support.rights.changes import CHANGES, LOGGERS_OF_CONTROLLER
 from support.rights.exchange import Listener
 from support.rights.groups import GROUPS
@@ -29,7 +29,7 @@ def forms(listener: Listener, key: int) -> tuple[RequestForm, ...]:
     """What `security.needs` says about the request at this listener: on brokers also of what they pass on."""
     if listener is Listener.CONTROLLER:
         return ON_CONTROLLER[key]
-    api = APIS.get(ApiKey(key)) if key != KEPT_RECORDS else None
+    api = APIS.get(ApiKey(key)) if key not in PRIVATE_APIS else None
     is_passed_on = key in _RAFT_VOTERS if api is None else api.forwarded
     return (
         *ON_BROKER[key],
@@ -67,10 +67,11 @@ NO_EXCHANGE: Final[Mapping[tuple[Listener, int, str], str]] = {
     **{
         (
             Listener.BROKER,
-            KEPT_RECORDS,
+            key,
             form.when,
         ): "Kafka has no such request: test_rights_under_attack"
-        for form in ON_BROKER[KEPT_RECORDS]
+        for key in PRIVATE_APIS
+        for form in ON_BROKER[key]
     },
     (
         Listener.CONTROLLER,

@@ -30,6 +30,7 @@ from guarded_node import (
 from ottla.broker.apis.describe import CACHED_BYTES_MAX
 from ottla.broker.apis.fetch import REFUSED_PARTITIONS_MAX
 from ottla.broker.apis.kept_records import REFUSAL
+from ottla.broker.apis.load import REFUSAL as LOAD_REFUSAL
 from ottla.replica.partition import Partition
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.security.needs import Right
@@ -41,7 +42,7 @@ from ottla.security.operations import (
     ResourceType,
 )
 from ottla.wire import kept_records, produce
-from ottla.wire.apis import KEPT_RECORDS, PRIVATE_VERSION, ApiKey
+from ottla.wire.apis import KEPT_RECORDS, LOAD, PRIVATE_VERSION, ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode
 from ottla.wire.internal_topics import ADMIN_CLIENT_ID, GROUP_METADATA_TOPIC, INTERNAL_TOPICS
@@ -472,6 +473,28 @@ def test_what_a_broker_keeps_aside_is_for_operators_that_may_read_the_topic(
         assert await error("read", ALTER, READ) is None
         assert await error("recovered", READ, DESCRIBE) == REFUSAL
         assert await error("recovered", ALTER) is None
+
+    running.runner.run(run())
+
+
+def test_what_brokers_carry_is_for_operators(running: Running) -> None:
+    async def run() -> None:
+        async def error(ask: str, *rights: Right) -> str | None:
+            running.node.allow(*(acl(right) for right in rights))
+            answer, _ = await channel.answer(
+                LOAD,
+                PRIVATE_VERSION,
+                kept_records.write_request({"ask": ask}),
+                kept_records.read_response,
+                timeout_s=10,
+            )
+            found: str | None = answer["error"]
+            return found
+
+        channel = await running.node.client()
+        for ask in ("own", "cluster"):
+            assert await error(ask, READ) == LOAD_REFUSAL
+            assert await error(ask, DESCRIBE) is None
 
     running.runner.run(run())
 

@@ -500,8 +500,10 @@ class SessionWatch:
                 traffic.fetches += 1
                 traffic.every.fetches += 1
                 if session.is_follower:
+                    replica.copied_out += size
                     traffic.every.replication_bytes_out += size
                 else:
+                    replica.bytes_out += size
                     traffic.bytes_out += size
                     traffic.every.bytes_out += size
                 if answer.error:

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from ottla.balance.load import BrokerLoad, ClusterLoads
 from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInfo
 from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, Fields, refusal
 from ottla.broker.cluster.controller_rights import PIECEWISE, Allowed, check_cluster
@@ -144,6 +145,7 @@ class ControllerService:
         self._token_timer: asyncio.TimerHandle | None = None
         self._heartbeats: dict[int, ServerConnection] = {}
         """The connection of each broker's last heartbeat."""
+        self._loads = ClusterLoads()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._incarnation = UUID(int=runtime.random.getrandbits(128), version=4)
         self.to_controller: ControllerChannel | None = None
@@ -188,6 +190,7 @@ class ControllerService:
             self._events.emit(ControllerDeactivated(self._controller.epoch))
         self._controller.deactivate()
         self._heartbeats.clear()
+        self._loads.clear()
         self._last_append = None
         for timer in (self._timer, self._token_timer):
             if timer is not None:
@@ -312,10 +315,20 @@ class ControllerService:
         answer, append = self._execute(key, message, caller_of(request, self._settings), asked)
         if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
             self._watch(request.connection, message.broker_id)
+            self._loads.heard(message.broker_id, message.ottla_load, self._now())
+            if message.ottla_asks:
+                answer["ottla_loads"] = self._loads.as_text(self._unfenced(), self._now())
         if append is None or append.done():
             request.respond(answer)
         else:
             request.run(self._committed(key, message, answer, append))
+
+    def _unfenced(self) -> list[int]:
+        return [each.id for each in self._controller.image.brokers.values() if not each.fenced]
+
+    def loads(self) -> dict[int, BrokerLoad]:
+        """What each broker carries, as it said in its last heartbeat; empty unless this is the active controller."""
+        return self._loads.of(self._unfenced()) if self._controller.active else {}
 
     @serves(ApiKey.ENVELOPE)
     def _handle_envelope(self, request: Request) -> None:

@@ -129,6 +129,10 @@ class BrokerLifecycle:
         self._was_unfenced_at = -inf
         """When the last heartbeat was sent that the controller answered with "unfenced"."""
         self._task: asyncio.Task[None] | None = None
+        self.load: Callable[[], str] = str
+        """What this broker carries, as text. It goes with every heartbeat."""
+        self._loads: asyncio.Future[str] | None = None
+        """Somebody waits for what the controller knows of all brokers."""
 
     def start(self) -> None:
         """Progress shows in `caught_up` and `ready`, failure in `failed`."""
@@ -173,6 +177,15 @@ class BrokerLifecycle:
     def heartbeat_soon(self) -> None:
         """Send the next heartbeat now: it, or its answer, carries a change."""
         self._wake.set()
+
+    async def cluster_loads(self, timeout_s: float) -> str:
+        """What the active controller knows that each broker carries; empty if it knows nothing, as Apache Kafka's. The
+        next heartbeat asks for it. TimeoutError if no controller answers."""
+        if self._loads is None or self._loads.done():
+            self._loads = asyncio.get_running_loop().create_future()
+            self.heartbeat_soon()
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.shield(self._loads)
 
     # Events that make a heartbeat due at once
 
@@ -298,6 +311,11 @@ class BrokerLifecycle:
                 id for path, id in self._logs.directory_ids.items() if path in offline
             ],
         }
+        if load := self.load():
+            fields["ottla_load"] = load
+        asking = self._loads
+        if asking is not None and not asking.done():
+            fields["ottla_asks"] = "loads"
         asked_at = self._clock.monotonic()
         try:
             answer = await self._heartbeats.request(
@@ -311,6 +329,8 @@ class BrokerLifecycle:
             )
             return
         self._last_answer_at = self._clock.monotonic()
+        if asking is not None and not asking.done() and not answer.error_code:
+            asking.set_result(answer.ottla_loads)
         if not (answer.error_code or answer.is_fenced):
             self._was_unfenced_at = asked_at
         self._answered(ErrorCode(int(answer.error_code)), answer, asked_to_stop=stopping)

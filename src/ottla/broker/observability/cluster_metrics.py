@@ -24,6 +24,20 @@ RAFT = "kafka_server_raftmetrics"
 COUNTED_AT_ONCE = 100
 """Topics."""
 UNKNOWN = -1
+OF_BROKERS = {
+    "leaders": ("Partitions that a broker leads.", "leaders"),
+    "replicas": ("Replicas of a broker.", "replicas"),
+    "disk_bytes": ("Bytes of all logs of a broker.", "disk_bytes"),
+    "disk_free_bytes": ("Free bytes of a broker's disks.", "disk_free"),
+}
+RATES_OF_BROKERS = {
+    "bytes_in_per_second": ("Bytes that a broker writes as leader.", "bytes_in"),
+    "bytes_out_per_second": ("Bytes that a broker sends to consumers.", "bytes_out"),
+    "copied_in_per_second": ("Bytes that a broker copies from leaders.", "copied_in"),
+    "copied_out_per_second": ("Bytes that a broker sends to followers.", "copied_out"),
+    "cpu": ("Processor time of a broker; 1 is one processor.", "cpu"),
+    "disk_growth_bytes_per_second": ("Bytes by which a broker's logs grow.", "disk_growth"),
+}
 RATE_WINDOW_S = 60.0
 
 
@@ -78,6 +92,30 @@ class ClusterMetrics:
         self._counted = image.topics
         self._counts = ClusterCounts(partitions, offline, not_preferred)
 
+    def _loads(self, image: MetadataImage) -> Iterator[Family]:
+        """What each broker carries. Only the active controller knows it."""
+        assert self._node.controller is not None
+        loads = self._node.controller.loads()
+        labels = {
+            id: Labels(broker=str(id), rack=image.brokers[id].rack or "")
+            for id in loads
+            if id in image.brokers
+        }
+        for name, (help, attribute) in OF_BROKERS.items():
+            samples = [Sample(who, getattr(loads[id], attribute)) for id, who in labels.items()]
+            yield Family(f"ottla_broker_{name}", MetricKind.GAUGE, help, samples)
+        for name, (help, attribute) in RATES_OF_BROKERS.items():
+            yield Family(
+                f"ottla_broker_{name}",
+                MetricKind.GAUGE,
+                f"{help} By the window: the last minute, hour or day.",
+                [
+                    Sample(who.also(window=window), getattr(rates, attribute))
+                    for id, who in labels.items()
+                    for window, rates in loads[id].rates.items()
+                ],
+            )
+
     def _controller(self, quorum: RaftDriver) -> Iterator[Family | None]:
         image = quorum.image
         active = quorum.is_active
@@ -104,6 +142,7 @@ class ClusterMetrics:
             yield gauge(f"{CONTROLLER}_{name}", help, value)
         if active:
             yield gauge("kafka_brokers", "Registered brokers that are not fenced.", brokers)
+        yield from self._loads(image)
         yield gauge(
             f"{CONTROLLER}_lastappliedrecordoffset",
             "Offset of the last metadata record that this controller has applied.",

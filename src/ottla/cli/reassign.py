@@ -1,0 +1,441 @@
+"""`ottla reassign …`: replicas to other brokers, planned, throttled, watched, and undone if need be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ottla.cli.connect import (
+    BootstrapOption,
+    CommandConfigOption,
+    DirOption,
+    TimeoutOption,
+    connect,
+)
+from ottla.cli.errors import CONFLICT, FAILED, NOT_FOUND, USAGE, Failure
+from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, say, warn
+
+if TYPE_CHECKING:
+    from ottla.balance.model import BalancePlan
+    from ottla.client import BlockingClient
+    from ottla.client.admin import Place
+    from ottla.client.reassigning import Reassigner, Throttle
+    from ottla.client.reassignment_file import ReassignmentFile
+
+app = typer.Typer(
+    help="Propose, carry out, watch and undo moves of replicas.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+FileArgument = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="A proposal, in the JSON of kafka-reassign-partitions."),
+]
+ThrottleOption = Annotated[
+    str,
+    typer.Option(
+        "--throttle",
+        metavar="auto|none|RATE",
+        help="Bytes per second that each broker may copy, such as 20M. auto: adapted to how long producers wait.",
+    ),
+]
+ToleranceOption = Annotated[
+    float,
+    typer.Option(
+        "--tolerance",
+        metavar="PERCENT",
+        help="How far from its share a broker may be.",
+        min=1,
+        max=100,
+    ),
+]
+UNITS = {"k": 1000, "m": 1000**2, "g": 1000**3}
+
+
+@app.command()
+def generate(
+    brokers: Annotated[
+        str,
+        typer.Option(
+            "--brokers", metavar="ID,…", help="Who shall carry these topics; nobody else."
+        ),
+    ],
+    topics: Annotated[
+        str | None,
+        typer.Option("--topics", metavar="NAME,…", help="[default: all, internal ones too]"),
+    ] = None,
+    factor: Annotated[
+        int | None,
+        typer.Option(
+            "-r",
+            "--replication-factor",
+            help="Another number of replicas. [default: as now]",
+            min=1,
+        ),
+    ] = None,
+    tolerance: ToleranceOption = 10.0,
+    to: Annotated[Path, typer.Option("--to", help="Where the proposal is written.")] = Path(
+        "reassignment.json"
+    ),
+    rollback: Annotated[
+        Path, typer.Option("--rollback", help="Where the present assignment is written.")
+    ] = Path("rollback.json"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite these files.")] = False,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Propose where the replicas of topics go.
+
+    The named brokers get equal shares of these topics, with as few bytes moved as possible. Nothing is changed: `ottla reassign execute` does it, with the
+    file of the proposal; with that of the rollback it is undone.
+    """
+    from ottla.cli.load_tables import make_plan, tolerance_of
+    from ottla.client.cluster_picture import cluster_picture
+    from ottla.client.loads import partition_rates
+    from ottla.client.reassignment_file import written
+
+    ids = _numbers("--brokers", brokers)
+    names = None if topics is None else [name.strip() for name in topics.split(",") if name.strip()]
+    for path in (to, rollback):
+        if path.exists() and not force:
+            raise Failure(f"{path} exists already (--force overwrites it)", CONFLICT)
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
+        tidy_up(blocking)
+        rates = blocking.run(partition_rates(blocking.client))
+        picture = blocking.run(cluster_picture(blocking.client, names, rates))
+        partitions = [each._replace(factor=factor) for each in picture.partitions]
+        plan = make_plan(picture.within(ids), partitions, tolerance_of(tolerance))
+    after = {change.place: change.after for change in plan.changes}
+    proposal = written({each.place: after.get(each.place, each.replicas) for each in partitions})
+    present = written({each.place: each.replicas for each in partitions})
+    to.write_text(proposal + "\n")
+    rollback.write_text(present + "\n")
+    _show_plan(plan, format, {"proposal": str(to), "rollback": str(rollback)})
+    if format is Format.table:
+        say("", f"proposal: {to}; the way back: {rollback}", f"next: ottla reassign execute {to}")
+
+
+@app.command()
+def execute(
+    file: FileArgument,
+    throttle: ThrottleOption = "auto",
+    rollback: Annotated[
+        Path | None,
+        typer.Option("--rollback", help="Write the present assignment there first."),
+    ] = None,
+    additional: Annotated[
+        bool, typer.Option("--additional", help="Also while other partitions are being moved.")
+    ] = False,
+    at_once: Annotated[
+        int | None,
+        typer.Option("--at-once", help="Partitions that move at a time. [default: all]", min=1),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the loads before and after, change nothing.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Carry out a proposal, and stay until it is done.
+
+    The copying is throttled, and the throttle is removed at the end. After Ctrl-C the moves go on under it: then
+    `ottla reassign verify FILE --wait` watches them and removes it, `ottla reassign cancel FILE` undoes them. Every
+    command of `ottla reassign` and `ottla balance` removes a throttle that was left over.
+    """
+    from ottla.client.reassigning import Reassigner
+    from ottla.client.reassignment_file import written
+
+    pace = parse_throttle(throttle)
+    plan = _read(file)
+    with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
+        if dry_run:
+            _show_plan(_as_plan(blocking, plan), format, {"dry_run": True})
+            return
+        moves = Reassigner(blocking.client)
+        tidy_up(blocking)
+        _require_free(blocking, moves, plan, additional)
+        if rollback is not None:
+            names = {topic for topic, _ in plan.targets}
+            current = blocking.run(moves.partitions(names))
+            present = {p: current[p].replicas for p in plan.targets if p in current}
+            rollback.write_text(written(present) + "\n")
+        carry_out(
+            blocking, moves, plan.targets, pace, format, at_once=at_once, again=f"verify {file}"
+        )
+
+
+@app.command()
+def verify(
+    file: FileArgument,
+    wait: Annotated[bool, typer.Option("--wait", help="Watch until it is done.")] = False,
+    throttle: ThrottleOption = "auto",
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Say how far a proposal is carried out.
+
+    The throttle is removed if nothing is being moved any more. Exit code 1 if something is missing.
+    """
+    from ottla.client.reassigning import Reassigner
+
+    plan = _read(file)
+    pace = parse_throttle(throttle)
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
+        moves = Reassigner(blocking.client)
+        active = blocking.run(moves.active())
+        moving = {place: wanted for place, wanted in plan.targets.items() if place in active}
+        if wait and moving:
+            carry_out(blocking, moves, moving, pace, format, again=f"verify {file}")
+            active = blocking.run(moves.active())
+        states = _states(blocking, moves, plan, active)
+        removed = tidy_up(blocking)
+    if format is Format.json:
+        print_json({"partitions": states, "active": len(active), "throttle_removed": removed})
+    else:
+        print_table(
+            ("partition", "state", "replicas", "wanted"),
+            [
+                (
+                    f"{each['topic']}-{each['partition']}",
+                    each["state"],
+                    each["replicas"],
+                    each["wanted"],
+                )
+                for each in states
+            ],
+        )
+    missing = sum(each["state"] != "done" for each in states)
+    if missing:
+        raise Failure(
+            f"{missing} of {count_of(len(states), 'partition')} are not where they shall be", FAILED
+        )
+
+
+@app.command()
+def cancel(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="[default: everything that is being moved]"),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Stop moves: what is not done is as before."""
+    from ottla.client.reassigning import Reassigner
+
+    plan = None if file is None else _read(file)
+    with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
+        moves = Reassigner(blocking.client)
+        active = blocking.run(moves.active())
+        places: Collection[Place] = active if plan is None else plan.targets
+        cancelled = blocking.run(moves.cancel(places))
+        removed = tidy_up(blocking)
+    if format is Format.json:
+        names = [{"topic": topic, "partition": number} for topic, number in cancelled]
+        print_json({"cancelled": names, "throttle_removed": removed})
+    else:
+        say(f"cancelled {count_of(len(cancelled), 'move')}")
+
+
+@app.command("list")
+def list_moves(
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Show what is being moved."""
+    from ottla.client.reassigning import Reassigner
+
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
+        active = blocking.run(Reassigner(blocking.client).active())
+        tidy_up(blocking)
+    if format is Format.json:
+        print_json([each._asdict() for each in active.values()])
+    elif active:
+        print_table(
+            ("partition", "AR", "adding", "removing"),
+            [
+                (f"{topic}-{number}", each.replicas, each.adding, each.removing)
+                for (topic, number), each in active.items()
+            ],
+        )
+    else:
+        say("nothing is being moved")
+
+
+def carry_out(
+    blocking: BlockingClient,
+    moves: Reassigner,
+    targets: Mapping[Place, Any],
+    throttle: Throttle,
+    format: Format,
+    *,
+    again: str,
+    at_once: int | None = None,
+) -> None:
+    """Move, show how far it is, and leave no throttle behind."""
+    from ottla.cli.move_bars import show_moves
+    from ottla.client.reassigning import MoveRefused
+
+    try:
+        last = blocking.run(show_moves(moves.run(targets, throttle, at_once=at_once), format))
+    except MoveRefused as error:
+        raise Failure(f"the controller refused to move {error}", USAGE) from None
+    except KeyboardInterrupt:
+        active = blocking.run(moves.active())
+        if not tidy_up(blocking) and active:
+            warn(
+                f"interrupted: {count_of(len(active), 'partition')} go on moving, under the throttle; ottla reassign {again}"
+                " --wait watches them and removes it, ottla reassign cancel undoes them"
+            )
+        raise
+    if format is Format.json:
+        print_json({"event": "done", "partitions": len(targets)})
+    elif last is not None:
+        say(f"done: {count_of(len(targets), 'partition')}; no throttle is left")
+
+
+def parse_throttle(text: str) -> Throttle:
+    """`auto`, `none`, or bytes per second, such as 500000, 20M or 1.5G."""
+    from ottla.balance.pace import CopyPace
+
+    word = text.strip().lower().removesuffix("/s").removesuffix("b")
+    if word == "auto":
+        return CopyPace(0.0)
+    if word == "none":
+        return None
+    unit = UNITS.get(word[-1:], 1)
+    try:
+        rate = int(float(word if unit == 1 else word[:-1]) * unit)
+    except (ValueError, OverflowError):
+        rate = 0
+    if rate < 1:
+        raise Failure(f"--throttle {text}: give auto, none or bytes per second, such as 20M", USAGE)
+    return rate
+
+
+def _numbers(option: str, words: str) -> list[int]:
+    try:
+        return [int(word) for word in words.split(",")]
+    except ValueError:
+        raise Failure(f"{option} {words}: is not a list of broker ids", USAGE) from None
+
+
+def _read(path: Path) -> ReassignmentFile:
+    from ottla.client.reassignment_file import BadReassignmentFile, read
+
+    if not path.exists():
+        raise Failure(f"there is no file {path} (ottla reassign generate makes one)", NOT_FOUND)
+    try:
+        found = read(str(path))
+        found.check()
+    except BadReassignmentFile as error:
+        raise Failure(str(error), USAGE) from None
+    if found.directories:
+        raise Failure(
+            f"{path}: names log directories; only kafka-reassign-partitions moves replicas between those",
+            USAGE,
+        )
+    return found
+
+
+def tidy_up(blocking: BlockingClient) -> bool:
+    """Whether a throttle was left over, and is removed now."""
+    from ottla.client.reassigning import Reassigner
+
+    found = blocking.run(Reassigner(blocking.client).remove_left_over())
+    if found:
+        warn(f"removed a throttle that was left over from earlier moves, on {found}")
+    return bool(found)
+
+
+def _require_free(
+    blocking: BlockingClient, moves: Reassigner, plan: ReassignmentFile, additional: bool
+) -> None:
+    """Nothing else is being moved, unless that is meant. What this file asks for may go on."""
+    others = [
+        f"{topic}-{number}"
+        for topic, number in blocking.run(moves.active())
+        if (topic, number) not in plan.targets
+    ]
+    if others and not additional:
+        raise Failure(
+            f"{count_of(len(others), 'other partition')} are being moved, first {others[0]} (ottla reassign list);"
+            " wait, cancel them, or give --additional",
+            CONFLICT,
+        )
+
+
+def _states(
+    blocking: BlockingClient,
+    moves: Reassigner,
+    plan: ReassignmentFile,
+    active: Collection[Place],
+) -> list[dict[str, Any]]:
+    from ottla.wire.errors import KafkaError
+
+    states = []
+    known: dict[Place, Any] = {}
+    for topic in sorted({topic for topic, _ in plan.targets}):
+        try:
+            known |= blocking.run(moves.partitions([topic]))
+        except KafkaError:
+            continue  # it is gone: said below
+    for (topic, number), wanted in sorted(plan.targets.items()):
+        found = known.get((topic, number))
+        replicas = [] if found is None else list(found.replicas)
+        state = "moving" if (topic, number) in active else "done" if replicas == wanted else "other"
+        states.append(
+            {
+                "topic": topic,
+                "partition": number,
+                "state": "gone" if found is None else state,
+                "replicas": replicas,
+                "wanted": wanted,
+            }
+        )
+    return states
+
+
+def _as_plan(blocking: BlockingClient, file: ReassignmentFile) -> BalancePlan:
+    """What a file would do to the loads of all brokers."""
+    from ottla.balance.planner import foreseen
+    from ottla.cli.load_tables import tolerance_of
+    from ottla.client.cluster_picture import cluster_picture
+    from ottla.client.loads import partition_rates
+
+    rates = blocking.run(partition_rates(blocking.client))
+    picture = blocking.run(cluster_picture(blocking.client, None, rates))
+    unknown = [
+        place for place in file.targets if all(place != each.place for each in picture.partitions)
+    ]
+    if unknown:
+        raise Failure(f"there is no partition {unknown[0][0]}-{unknown[0][1]}", NOT_FOUND)
+    return foreseen(picture.brokers, picture.partitions, file.targets, tolerance_of(10.0))
+
+
+def _show_plan(plan: BalancePlan, format: Format, more: Mapping[str, Any]) -> None:
+    from ottla.cli.load_tables import plan_as_json, print_plan
+
+    if format is Format.json:
+        print_json({**more, **plan_as_json(plan)})
+    else:
+        print_plan(plan)

@@ -1,0 +1,141 @@
+"""Loads over a minute, an hour and a day, and when they are acted upon."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.balance.load import (
+    DAY,
+    HOUR,
+    MINUTE,
+    BrokerLoad,
+    ClusterLoads,
+    LoadCounters,
+    LoadHistory,
+    LoadRates,
+    PartitionTraffic,
+    read_load,
+    read_loads,
+    summed,
+)
+from ottla.balance.pace import LEAST, MOST, START, CopyPace
+from ottla.balance.patience import Patience
+
+
+def counters(at: float, bytes_in: int) -> LoadCounters:
+    return LoadCounters(at, bytes_in, 2 * bytes_in, 0, 0, 0, at / 2, 0)
+
+
+def load(leaders: int = 1, rate: float = 0.0) -> BrokerLoad:
+    rates = {window: LoadRates(bytes_in=rate) for window in (MINUTE, HOUR, DAY)}
+    return BrokerLoad(leaders, 2, 3, 4, 5, rates)
+
+
+def test_P38_each_window_has_its_own_average() -> None:
+    """A day at 100 bytes a second, then an hour at 1,000, then a minute of silence."""
+    history = LoadHistory()
+    total, at = 0, 0.0
+    for rate, seconds in ((100, 86_400), (1000, 3600), (0, 60)):
+        for _ in range(seconds // 10):
+            at += 10
+            total += rate * 10
+            history.add(counters(at, total))
+    rates = history.rates(counters(at, total))
+    assert rates[MINUTE].bytes_in == 0
+    assert rates[HOUR].bytes_in == pytest.approx(1000 * 3540 / 3600, rel=0.02)
+    assert rates[DAY].bytes_in == pytest.approx((100 * 82_740 + 1000 * 3600) / 86_400, rel=0.02)
+    assert rates[DAY].bytes_out == pytest.approx(2 * rates[DAY].bytes_in)
+    assert rates[MINUTE].cpu == pytest.approx(0.5)
+
+
+def test_P38_a_young_broker_says_what_it_knows() -> None:
+    history = LoadHistory()
+    assert history.rates(counters(5.0, 100))[DAY] == LoadRates()
+    history.add(counters(5.0, 0))
+    assert history.rates(counters(7.0, 100))[DAY].bytes_in == 50
+
+
+def test_P38_a_history_of_a_month_is_short() -> None:
+    history = LoadHistory()
+    for sample in range(30 * 8640):
+        history.add(counters(sample * 10.0, sample))
+    assert sum(len(kept) for kept in history._kept.values()) < 200
+
+
+@given(st.integers(0, 1 << 60), st.floats(0, 1e12))
+def test_P38_a_load_travels_as_text(leaders: int, rate: float) -> None:
+    sent = load(leaders, rate)
+    got = read_load(sent.as_text())
+    assert got is not None
+    assert got.leaders == leaders
+    assert got.rates[HOUR].bytes_in == pytest.approx(rate, abs=0.001)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[1,2,3,4,5,[]]", "[1,2,3,4,5,[[1],[1],[0,0,0,0,0,0,0,0]]]", "\x00"])  # fmt: skip
+def test_P38_what_is_no_load_is_none(text: str) -> None:
+    assert read_load(text) is None
+
+
+def test_P38_a_new_controller_knows_all_after_the_next_heartbeats() -> None:
+    first, second = ClusterLoads(), ClusterLoads()
+    for broker in (1, 2):
+        first.heard(broker, load(broker, 100.0 * broker).as_text(), 1.0)
+    for broker in (1, 2):
+        second.heard(broker, load(broker, 100.0 * broker).as_text(), 3.0)
+    assert first.of([1, 2, 3]) == second.of([1, 2, 3])
+    assert read_loads(second.as_text([2], 4.0)) == {2: load(2, 200.0)}
+
+
+def test_P38_a_rack_carries_what_its_brokers_carry() -> None:
+    both = summed([load(1, 10.0), load(5, 20.0)])
+    assert both.leaders == 6
+    assert both.rates[DAY].bytes_in == 30
+
+
+def test_P38_the_traffic_of_a_partition_forgets_slowly() -> None:
+    traffic = PartitionTraffic(0.0, 1000, 0)
+    traffic.add(60.0, 7000, 600)
+    assert (traffic.rate_in, traffic.rate_out) == pytest.approx((100.0, 10.0))
+    for minute in range(2, 600):
+        traffic.add(60.0 * minute, 7000, 600)
+    assert traffic.rate_in < 0.001
+
+
+def test_P38_a_partition_that_was_idle_is_as_if_it_had_been_looked_at() -> None:
+    looked_at, let_alone = PartitionTraffic(0.0, 0, 0), PartitionTraffic(0.0, 0, 0)
+    for minute in range(1, 20):
+        looked_at.add(60.0 * minute, 0, 0)
+    for traffic in (looked_at, let_alone):
+        traffic.add(1200.0, 1_200_000, 0)
+    assert let_alone.rate_in == pytest.approx(1000.0)
+    assert looked_at.rate_in == pytest.approx(1000.0, rel=0.5)
+
+
+# Patience and pace
+
+
+def test_P39_only_what_stays_out_of_balance_is_acted_upon() -> None:
+    patience = Patience(100.0)
+    seen = [(0, True), (60, True), (90, False), (95, True), (150, True), (195, True), (196, True)]
+    assert [at for at, is_out in seen if patience.look(at, is_out=is_out)] == [195]
+
+
+def test_P39_copying_slows_down_when_producers_wait_and_speeds_up_again() -> None:
+    pace = CopyPace(quiet_s=0.01)
+    assert pace.read(0.05) == START // 2
+    assert pace.read(0.018) == START // 2, "a little more than the quiet one is allowed"
+    assert pace.read(0.011) > START // 2
+    for _ in range(100):
+        pace.read(0.05)
+    assert pace.rate == LEAST
+    for _ in range(100):
+        pace.read(None)
+    assert pace.rate == MOST
+
+
+def test_P39_copying_without_progress_gets_more_whatever_the_latency() -> None:
+    pace = CopyPace(quiet_s=0.01, rate=LEAST)
+    rates = [pace.read(1.0, progress=False) for _ in range(40)]
+    assert max(rates) > LEAST

@@ -1,0 +1,97 @@
+"""The parts of moves that need no cluster: files, who copies from whom, latencies in metrics, throttles as people write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.balance.pace import CopyPace
+from ottla.cli.errors import Failure
+from ottla.cli.reassign import parse_throttle
+from ottla.client.http_pages import metrics_address
+from ottla.client.model import Reassignment
+from ottla.client.produce_latency import p99, read_buckets
+from ottla.client.reassignment_file import BadReassignmentFile, read, written
+from ottla.client.throttled_moves import Copying, copying
+
+
+def test_P39_what_is_written_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(written({("t", 1): [2, 3], ("t", 0): (1,)}, {(2, "t", 1): "/data"}))
+    plan = read(str(file))
+    assert plan.targets == {("t", 0): [1], ("t", 1): [2, 3]}
+    assert plan.directories == {(2, "t", 1): "/data"}
+    plan.check()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("nothing", "not valid JSON"),
+        ("[]", "not a valid JSON"),
+        ('{"version":2}', "Not supported version"),
+        ('{"version":1,"partitions":[{"topic":"t"}]}', "cannot be read"),
+        ('{"version":1,"partitions":[]}', "cannot be empty"),
+        ('{"partitions":[{"topic":"t","partition":0,"replicas":[]}]}', "cannot be empty"),
+        ('{"partitions":[{"topic":"t","partition":0,"replicas":[1,1]}]}', "multiple entries for 1"),
+        (
+            '{"partitions":[{"topic":"t","partition":0,"replicas":[1],"log_dirs":[]}]}',
+            "different from size",
+        ),
+    ],
+)
+def test_P39_a_file_that_cannot_be_done_is_refused_in_words(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    with pytest.raises(BadReassignmentFile, match=why):
+        read(str(file)).check()
+
+
+def test_P39_the_new_replicas_are_throttled_and_those_that_have_the_records() -> None:
+    active = {("t", 1): Reassignment("t", 1, (4, 1, 2), (4,), (2,))}
+    moves = copying({("t", 0): [2, 3]}, active, {("t", 0): [1, 2]})
+    assert moves == {("t", 0): Copying({1, 2}, {3}), ("t", 1): Copying({1, 2}, {4})}
+
+
+def test_P39_the_latency_is_that_of_what_was_answered_since() -> None:
+    page = [
+        'ottla_request_seconds_bucket{api="Produce",phase="total",le="0.001"} 100',
+        'ottla_request_seconds_bucket{api="Produce",phase="total",le="0.05"} 198',
+        'ottla_request_seconds_bucket{api="Produce",phase="total",le="+Inf"} 200',
+        'ottla_request_seconds_bucket{api="Produce",phase="queue",le="0.001"} 7',
+        'ottla_request_seconds_bucket{api="Fetch",phase="total",le="0.001"} 9',
+    ]
+    now = read_buckets(page)
+    assert now == {0.001: 100, 0.05: 198, float("inf"): 200}
+    assert p99({}, now) == 0.05
+    assert p99({0.001: 100, 0.05: 190, float("inf"): 190}, now) == float("inf")
+    assert p99(now, now) is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "address"),
+    [
+        ("HTTP://127.0.0.1:9404", ("127.0.0.1", 9404)),
+        ("HTTP://0.0.0.0:9404,HTTP://h:1", ("broker", 9404)),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_address_of_metrics_is_read_from_the_setting(
+    setting: str | None, address: tuple[str, int] | None
+) -> None:
+    assert metrics_address(setting, "broker") == address
+
+
+def test_P39_throttles_are_written_as_people_write_them() -> None:
+    assert parse_throttle("500000") == 500_000
+    assert parse_throttle("20M") == parse_throttle("20MB/s") == 20_000_000
+    assert parse_throttle("1.5g") == 1_500_000_000
+    assert parse_throttle("none") is None
+    assert isinstance(parse_throttle("auto"), CopyPace)
+    for wrong in ("", "fast", "-1", "0", "1e999"):
+        with pytest.raises(Failure, match="give auto, none or bytes"):
+            parse_throttle(wrong)
