@@ -22,6 +22,7 @@ from ottla.broker.server.server import Server
 from ottla.config import ListenerAddress, Settings
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import MetadataRecord, NoOpRecord
+from ottla.raft.messages import AddVoter, RemoveVoter, VoterChangeAnswer
 from ottla.runtime import AcceptedConnection
 from ottla.security.authorizer import Authorizer
 from ottla.security.principals import user
