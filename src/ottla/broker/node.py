@@ -431,7 +431,8 @@ class Node:
             await self.quorum.until_failure()
 
     async def stop(self) -> None:
-        """Leaders move away first, then the quorum is left, then everything is flushed and closed."""
+        """Leaders move away first, then the quorum is left, then everything is flushed and closed. A controller resigns
+        before its logs are closed: that may take seconds, in which the cluster would have no controller."""
         self._tell(NodeStopping)
         for journal in self._journals:
             await journal.flush(EVENT_LOG_FLUSH_S)
@@ -445,6 +446,8 @@ class Node:
             await self.controller.stop()
         if self.quorum is not None:
             await self.quorum.stop()
+        if self.broker is not None:
+            await self.broker.close_logs()
         for server in self.servers.values():
             server.close()
         if self.logins is not None:
@@ -738,8 +741,8 @@ class Broker:
             self.lifecycle.failed.exception()  # `Node.run` logs it, so asyncio need not
 
     async def stop(self, stop_serving: Callable[[], None]) -> None:
-        """The controller moves our leaders away while we still serve; then nothing is served any more and
-        the logs are closed cleanly: whatever came after that would be acknowledged and not recovered."""
+        """The controller moves our leaders away while we still serve; then nothing is served any more. `close_logs` comes
+        next."""
         if self._leaving is not None:
             await asyncio.wait([self._leaving])
         await self.lifecycle.controlled_shutdown()
@@ -756,6 +759,9 @@ class Broker:
         self.replication.stop()
         await self.to_controller.stop()
         self.cluster.close()
+
+    async def close_logs(self) -> None:
+        """Cleanly, after nothing is served any more: whatever came after that would be acknowledged and not recovered."""
         if self._opening is not None:
             await asyncio.wait([self._opening])  # a start that was interrupted still reads them
         logger.info("closing the logs")

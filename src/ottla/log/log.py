@@ -151,6 +151,7 @@ class Log:
         self.deleted = DeletedSegments(resources)
         self.unflushed = Unflushed(everything=not loaded.clean)
         self.epochs_file = LeaderEpochCheckpointFile(resources.disk, self.path)
+        self._opened_as = self._present() if loaded.is_as_closed else None
         if loaded.bytes_cut and TornTailCut in resources.events:
             resources.events.emit(TornTailCut(key, directory, loaded.bytes_cut, self.log_end))
 
@@ -232,20 +233,24 @@ class Log:
     def close(self, *, clean: bool) -> None:
         """Release the files. With `clean`, first write and flush everything that a restart would have to rebuild."""
         if clean and self.failed is None:
-            try:
-                self.snapshots.take(self.producers, self.log_end)
-                self.segments[-1].write_indexes()
-                for path in (*self.segments[-1].index_paths, self.snapshots.path(self.log_end)):
-                    file = self.disk.open(path)
-                    file.flush()
-                    file.close()
-                self.unflushed.names = True
-            except OSError as error:
-                self.fail(error)
-            self.flush()
+            self.flushed(self.closing_plan()())
         for segment in self.segments:
             self.resources.files.forget(segment)
         self._retire()
+
+    def closing_plan(self) -> Callable[[], int]:
+        """The part of a clean close that waits for the disk, as `flush_plan`."""
+        return flushing.closing_plan(self)
+
+    @property
+    def is_as_closed(self) -> bool:
+        """The files are as a clean close would leave them."""
+        is_blank = not (self.size_bytes or self.snapshots.offsets or self.producers.producers)
+        return is_blank or self._opened_as == self._present()
+
+    def _present(self) -> tuple[int, int, int]:
+        """Differs after an append, a truncation and the expiry of a producer."""
+        return self.log_end, self.generation, len(self.producers.producers)
 
     def _retire(self) -> None:
         """Plans that threads still carry out must change nothing any more."""
@@ -742,15 +747,6 @@ class Log:
         """A plan of `flush_plan` was carried out. It does not cover what was truncated and written again meanwhile."""
         self.recovery_point = max(self.recovery_point, self.unflushed.flushed(recovery_point))
         self.assert_marks_in_order()
-
-    def identity_plan(self) -> Callable[[], None] | None:
-        """Make durable that this log exists, and its topic id, soon after its creation: without these its data is
-        worthless after a crash. A call that may run in a thread; then call `identity_flushed`. None if it is done, or a flush
-        is under way that does it."""
-        return flushing.identity_plan(self)
-
-    def identity_flushed(self) -> None:
-        self.unflushed.carried_out()
 
     def epochs_plan(self) -> Callable[[], None] | None:
         """Bring leader-epoch-checkpoint up to date between flushes: a call that may run in a thread; then call

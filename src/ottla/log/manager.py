@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from uuid import UUID
 
 from ottla.events import Events
@@ -25,6 +26,7 @@ from ottla.log.committed_marks import CommittedMarks
 from ottla.log.compaction import Compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
+from ottla.log.flushing import LOGS_AT_ONCE, FlushPlan, IdentityPlan
 from ottla.log.kept_records import DELETE_SUFFIX, NAME_BYTES_MAX, STRAY_SUFFIX, KeptRecords
 from ottla.log.log import Log, directory_name
 from ottla.log.log_directories import (
@@ -95,6 +97,8 @@ class LogManager:
         self._locks: dict[str, File] = {}
         self._taken: dict[str, DirectoryContents] = {}
         self._is_open = False
+        self._counts: Counter[str] = Counter()
+        """Of the logs in each directory."""
         self._corrupt_in: dict[TopicPartition, str] = {}
         """The directories of those in `corrupt`."""
         self._deleted = DeletedLogs()
@@ -267,11 +271,10 @@ class LogManager:
         to have been opened: one that was not read is not known to be whole."""
         clean = clean and self._is_open
         self._is_open = False
+        if clean:
+            self._flush_to_close()
         for log in list(self.logs.values()):
-            try:
-                log.close(clean=clean)
-            except LogDirError as error:
-                self.mark_offline(error.directory, error.cause)
+            log.close(clean=False)
             if log.failed is not None:
                 # A flush may have failed in a thread just before: then the directory is not clean.
                 self.mark_offline(log.directory, log.failed.cause)
@@ -288,6 +291,19 @@ class LogManager:
             marks.close()
         self.logs.clear()
         self._unlock()
+
+    def _flush_to_close(self) -> None:
+        logs = iter(list(self.logs.values()))
+        while some := list(islice(logs, LOGS_AT_ONCE)):
+            plan = FlushPlan(self.disk)
+            for log in some:
+                if log.failed is None:
+                    try:
+                        plan.add(log, log.closing_plan())
+                    except LogDirError as error:
+                        self.mark_offline(error.directory, error.cause)
+            plan.run()
+            self.flushed(plan)
 
     def _unlock(self) -> None:
         for lock in self._locks.values():
@@ -351,7 +367,7 @@ class LogManager:
 
     def delete(self, key: TopicPartition, now_ms: int) -> None:
         """The log is deleted at once, its files after file.delete.delay.ms."""
-        log = self.logs.pop(key)
+        log = self._drop(key)
         self._marks[log.directory].remove(log)
         try:
             path = log.mark_deleted()
@@ -367,7 +383,18 @@ class LogManager:
         log.on_unsettled = self._unsettled
         log.keeper = self.kept
         self.logs[log.key] = log
+        self._count(log, 1)
         self._unsettled(log)
+
+    def _drop(self, key: TopicPartition) -> Log:
+        log = self.logs.pop(key)
+        self._count(log, -1)
+        return log
+
+    def _count(self, log: Log, change: int) -> None:
+        # Where a log lies must not depend on when the cluster created its event log.
+        if log.topic not in UNLISTED_TOPICS:
+            self._counts[log.directory] += change
 
     def _unsettled(self, log: Log) -> None:
         self.unsettled[log] = None
@@ -378,15 +405,11 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
         if len(online) == 1:
             return online[0]
-        # Where a log lies must not depend on when the cluster created its event log.
-        counts = Counter(
-            log.directory for key, log in self.logs.items() if key.topic not in UNLISTED_TOPICS
-        )
-        return min(online, key=lambda directory: counts[directory])
+        return min(online, key=lambda directory: self._counts[directory])
 
     def set_aside(self, key: TopicPartition, why: str = "it is damaged") -> str:
         """Rename a log that is corrupt or not wanted here, and keep it for an operator. Returns its new path."""
-        log = self.logs.pop(key, None)
+        log = self._drop(key) if key in self.logs else None
         if log is None:
             directory = self._corrupt_in.pop(key)
             del self.corrupt[key]
@@ -415,7 +438,7 @@ class LogManager:
 
     def found_corrupt(self, key: TopicPartition, why: str) -> None:
         """A log in use is damaged. From now on it is treated as if the start had found the damage."""
-        log = self.logs.pop(key)
+        log = self._drop(key)
         self._marks[log.directory].remove(log)
         log.close(clean=False)
         self.corrupt[key] = CorruptLog(log.path, why)
@@ -431,7 +454,7 @@ class LogManager:
         self.offline_directories[directory] = cause
         lost = [key for key, log in self.logs.items() if log.directory == directory]
         for key in lost:
-            log = self.logs.pop(key)
+            log = self._drop(key)
             if isinstance(cause, OSError) and log.failed is None:
                 log.failed = LogDirError(directory, cause)
             log.close(clean=False)
@@ -446,6 +469,27 @@ class LogManager:
             callback(directory, lost)
 
     # Work in the background
+
+    def flush_plan(self, logs: Iterable[Log]) -> FlushPlan:
+        """Flush these. `run` of the plan may be called in a thread, then `flushed`."""
+        plan = FlushPlan(self.disk)
+        for log in logs:
+            if log.failed is not None:
+                continue
+            try:
+                plan.add(log, log.flush_plan())
+            except LogDirError as error:
+                self.mark_offline(error.directory, error.cause)
+        return plan
+
+    def identity_plan(self, logs: Iterable[Log]) -> IdentityPlan:
+        """Make durable soon after the creation of these logs that they exist, and their topic ids: without these their data
+        is worthless after a crash. `run` of the plan may be called in a thread, then `flushed`."""
+        return IdentityPlan(self.disk, logs)
+
+    def flushed(self, plan: FlushPlan | IdentityPlan) -> None:
+        for failure in plan.carried_out():
+            self.mark_offline(failure.directory, failure.cause)
 
     def checkpoint(self) -> None:
         """Write the marks of all logs to the checkpoint files of their directories."""

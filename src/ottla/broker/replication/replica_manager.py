@@ -76,6 +76,8 @@ class ReplicaManager:
             rules=rules,
         )
         self._topic_defaults = settings.topic_defaults()
+        self._log_configs: dict[str, LogConfig] = {}
+        """By topic, as the metadata sets them now: a topic may have thousands of replicas here."""
         self._role_log = RoleLog()
         self._to_make: dict[tuple[UUID, int], None] = {}
         """Replicas that the metadata gives us and that are not here yet, in their order. While there are any, a
@@ -119,6 +121,12 @@ class ReplicaManager:
 
     def log_config(self, topic: str) -> LogConfig:
         """The topic's own settings over the cluster's dynamic ones over this node's."""
+        found = self._log_configs.get(topic)
+        if found is None:
+            found = self._log_configs[topic] = self._read_log_config(topic)
+        return found
+
+    def _read_log_config(self, topic: str) -> LogConfig:
         texts = dict(self._topic_defaults)
         server = dict(self.image.config(BROKER_RESOURCE, ""))
         server.update(self.image.config(BROKER_RESOURCE, str(self.settings.node_id)))
@@ -135,6 +143,7 @@ class ReplicaManager:
     def apply_all(self, image: MetadataImage) -> None:
         """The first image after the start: everything that is ours, and nothing else, is on disk."""
         self.image = image
+        self._log_configs.clear()
         with self._role_log:
             for topic in image.topics.values():
                 for number in range(len(topic.partitions)):
@@ -149,6 +158,8 @@ class ReplicaManager:
 
     def _apply_delta(self, image: MetadataImage, delta: Delta) -> None:
         self.image = image
+        if delta.changed_configs or delta.deleted_topics:
+            self._log_configs.clear()
         for topic in delta.deleted_topics:
             for number in range(len(topic.partitions)):
                 try:

@@ -13,7 +13,7 @@ import os
 import random
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -401,6 +401,10 @@ class SimDisk:
             for touched in change.touched:
                 touched.changes.pop(change, None)
         self.note("flush_dir", path, len(directory.platter))
+
+    def together(self, calls: Sequence[Callable[[], None]]) -> None:
+        for call in calls:
+            call()
 
     def lock(self, path: str) -> SimFile:
         self.raise_drawn_fault("lock", path)
