@@ -749,7 +749,7 @@ class Broker:
         if self._directory_failed in self.logs.on_offline:
             self.logs.on_offline.remove(self._directory_failed)
         self.is_serving = False
-        self.replicas.stop()
+        await self.replicas.stop()
         self.coordination.stop()
         self.transactions.stop()
         stop_serving()

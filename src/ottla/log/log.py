@@ -54,7 +54,7 @@ from ottla.records.batch import (
     check_crc,
     validate_from_client,
 )
-from ottla.runtime.seams import Buffer, FileRange
+from ottla.runtime.seams import Buffer, Disk, FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 
@@ -80,6 +80,22 @@ class ReadResult(NamedTuple):
 
 def directory_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
+
+
+def make_directory(disk: Disk, path: str, topic_id: UUID) -> None:
+    """Of a new log. It may be called in a thread: on a busy file system this takes milliseconds."""
+    if disk.exists(path):
+        left = disk.list_dir(path)  # by an earlier log of the same name
+        assert not any(name.endswith(".log") for name in left), path
+        for name in filter(recovery.is_of_a_log, left):
+            disk.remove(f"{path}/{name}")
+    else:
+        disk.make_dirs(path)
+    file = disk.open(f"{path}/{checkpoints.PARTITION_METADATA}", create=True)
+    try:
+        file.append(checkpoints.partition_metadata_text(topic_id))
+    finally:
+        file.close()
 
 
 class Log:
@@ -169,22 +185,15 @@ class Log:
         topic_id: UUID,
         now_ms: int,
         log_start: int = 0,
+        has_directory: bool = False,
     ) -> Log:
-        """A new, empty log. Its name survives a power loss only after the first flush."""
+        """A new, empty log. Its name survives a power loss only after the first flush. `has_directory`: `make_directory` was
+        called before."""
         key = TopicPartition(topic, partition)
         path = f"{directory}/{directory_name(topic, partition)}"
-        disk = resources.disk
         try:
-            disk.make_dirs(path)
-            left = disk.list_dir(path)  # by an earlier log of the same name
-            assert not any(name.endswith(".log") for name in left), path
-            for name in filter(recovery.is_of_a_log, left):
-                disk.remove(f"{path}/{name}")
-            file = disk.open(f"{path}/{checkpoints.PARTITION_METADATA}", create=True)
-            try:
-                file.append(checkpoints.partition_metadata_text(topic_id))
-            finally:
-                file.close()
+            if not has_directory:
+                make_directory(resources.disk, path, topic_id)
             loaded = recovery.begin(resources, path, key, topic_id, log_start, now_ms)
         except OSError as error:
             raise LogDirError(directory, error) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from itertools import islice
 from uuid import UUID
 
@@ -35,6 +36,7 @@ from ottla.log.log_directories import (
     read_contents,
     read_properties,
 )
+from ottla.log.new_directories import DirectoriesPlan
 from ottla.log.offset_checkpoints import CheckpointPlan, OffsetCheckpoints
 from ottla.log.progress import OpeningProgress
 from ottla.log.removal import DeletedLogs, RemovalPlan
@@ -101,6 +103,8 @@ class LogManager:
         """Of the logs in each directory."""
         self._corrupt_in: dict[TopicPartition, str] = {}
         """The directories of those in `corrupt`."""
+        self._new_directories: dict[TopicPartition, str] = {}
+        """Of logs that are not created yet."""
         self._deleted = DeletedLogs()
         self._marks: dict[str, CommittedMarks] = {}
         self.kept = kept
@@ -351,6 +355,7 @@ class LogManager:
                 topic_id=topic_id,
                 now_ms=now_ms,
                 log_start=log_start,
+                has_directory=self._new_directories.pop(key, "").startswith(f"{directory}/"),
             )
             self._mark(log)
         except LogDirError as error:
@@ -358,6 +363,37 @@ class LogManager:
             raise
         self._adopt(log)
         return log
+
+    def directories_plan(
+        self, wanted: Iterable[tuple[TopicPartition, UUID, str | None]]
+    ) -> DirectoriesPlan:
+        """Directories for logs that will be created next, each with its topic id and log directory (None: the manager's
+        choice). `run` of the plan may be called in a thread, then `directories_made`. It leaves out logs for which more has
+        to be decided."""
+        plan = DirectoriesPlan(self.disk)
+        online = self._online()
+        for key, topic_id, directory in wanted:
+            if directory is None and len(online) == 1:
+                directory = online[0]
+            if directory in online and key not in self.logs and key not in self.corrupt:
+                try:
+                    if self._checkpoints.forget(directory, key):
+                        self.checkpoint()
+                except OSError as error:
+                    self.mark_offline(directory, error)
+                    break
+                plan.add(key, directory, topic_id)
+        return plan
+
+    def directories_made(self, plan: DirectoriesPlan) -> None:
+        self._new_directories.update(plan.made)
+
+    def abandon_directory(self, key: TopicPartition) -> None:
+        """The log is not wanted any more."""
+        path = self._new_directories.pop(key, None)
+        if path is not None:
+            with suppress(OSError):
+                self.disk.remove_tree(path)
 
     def _mark(self, log: Log) -> None:
         try:

@@ -80,8 +80,9 @@ class ReplicaManager:
         """By topic, as the metadata sets them now: a topic may have thousands of replicas here."""
         self._role_log = RoleLog()
         self._to_make: dict[tuple[UUID, int], None] = {}
-        """Replicas that the metadata gives us and that are not here yet, in their order. While there are any, a
-        turn of the loop is asked for that makes some of them."""
+        """Replicas that the metadata gives us and that are not here yet, in their order."""
+        self._making: asyncio.Task[None] | None = None
+        """Makes them, while there are many."""
         logs.on_offline.append(self._directory_offline)
 
     # -- look-up -----------------------------------------------------------------------------------
@@ -169,7 +170,6 @@ class ReplicaManager:
         # Settings first: an ISR is judged by the minimum that was decided with it (D9).
         if delta.changed_configs:
             self._reconfigure(delta.changed_configs)
-        has_a_turn = bool(self._to_make)
         for topic_id, number in delta.changed_partitions:
             changed = image.topics_by_id.get(topic_id)
             if changed is None:
@@ -179,31 +179,59 @@ class ReplicaManager:
                 self._to_make[topic_id, number] = None
             else:
                 self._apply_alone(changed, number)
-        if not has_a_turn:
-            self._make_now()
+        if self._making is None:
+            if len(self._to_make) <= MADE_IN_A_TURN_MAX:
+                self._make(list(self._to_make))
+            else:
+                self._making = asyncio.get_running_loop().create_task(self._make_many())
         if delta.changed_brokers or delta.changed_configs:
             now = self.clock.monotonic()
             for partition in self.partitions.values():
                 if partition.leadership is not None:
                     partition.leadership.reconsider(now)
 
-    def _make_some(self) -> None:
-        """Those of a large topic in several turns: a request for one that is not there yet is answered with an error that makes the client try again."""
-        with self._role_log:
-            self._make_now()
+    async def _make_many(self) -> None:
+        """Those of a large topic. Their directories are made in a thread, and a turn of the loop takes a few of them: a
+        request for one that is not there yet is answered with an error that makes the client try again."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._to_make:
+                some = list(islice(self._to_make, MADE_IN_A_TURN_MAX))
+                plan = self.placement.directories_plan(
+                    (topic, number)
+                    for topic_id, number in some
+                    if (topic := self._topic_of_new(topic_id, number)) is not None
+                )
+                if plan:
+                    await loop.run_in_executor(None, plan.run)
+                    self.logs.directories_made(plan)
+                with self._role_log:
+                    self._make(some)
+                for key in plan.made:
+                    self.logs.abandon_directory(key)  # of a topic that was deleted meanwhile
+                await asyncio.sleep(0)
+        finally:
+            self._making = None
 
-    def _make_now(self) -> None:
-        for topic_id, number in list(islice(self._to_make, MADE_IN_A_TURN_MAX)):
-            del self._to_make[topic_id, number]
-            topic = self.image.topics_by_id.get(topic_id)
-            if topic is not None:
-                self._apply_alone(topic, number)
-        if self._to_make:
-            asyncio.get_running_loop().call_soon(self._make_some)
+    def _make(self, replicas: list[tuple[UUID, int]]) -> None:
+        for topic_id, number in replicas:
+            if (topic_id, number) in self._to_make:
+                del self._to_make[topic_id, number]
+                topic = self._topic_of_new(topic_id, number)
+                if topic is not None:
+                    self._apply_alone(topic, number)
 
-    def stop(self) -> None:
+    def _topic_of_new(self, topic_id: UUID, number: int) -> TopicImage | None:
+        """Unless it was deleted since, or the replica given to another broker."""
+        topic = self.image.topics_by_id.get(topic_id)
+        is_ours = topic is not None and self.settings.node_id in topic.partitions[number].replicas
+        return topic if is_ours else None
+
+    async def stop(self) -> None:
         """No replica is made any more."""
         self._to_make.clear()
+        if self._making is not None:
+            await asyncio.wait([self._making])
 
     def _reconfigure(self, resources: Iterable[tuple[int, str]]) -> None:
         names = {name for kind, name in resources if kind == TOPIC_RESOURCE}
