@@ -66,6 +66,7 @@ from ottla.log.errors import FatalDirectory, WrongDirectory
 from ottla.log.kept_records import KeptRecords
 from ottla.log.log_directories import LOCK, make_directory
 from ottla.log.manager import LogManager
+from ottla.log.room import Watermark
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import BROKER_RESOURCE
 from ottla.raft.format import (
@@ -365,6 +366,9 @@ class Node:
                     now_ms=self.runtime.clock.wall_ms,
                     max_bytes=settings.ottla_kept_records_max_bytes,
                     retention_ms=settings.ottla_kept_records_retention_ms,
+                ),
+                watermark=Watermark(
+                    settings.ottla_disk_watermark_percent, settings.ottla_disk_headroom_max_bytes
                 ),
             )
             self.logs.take(cluster_id, settings.node_id)

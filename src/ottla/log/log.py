@@ -43,6 +43,7 @@ from ottla.log.leader_epochs import LeaderEpochCheckpointFile
 from ottla.log.mark import CommittedMark
 from ottla.log.resources import LogResources
 from ottla.log.rewriting import as_configured, must_rewrite
+from ottla.log.room import UNLIMITED_ROOM, Level
 from ottla.log.segment import RELATIVE_MAX, Segment, base_of
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.log.unflushed import Unflushed
@@ -155,6 +156,8 @@ class Log:
         between the lower and the old one."""
         self.keeper: KeptRecords | None = None
         """Puts aside what a truncation cuts off although it was committed."""
+        self.room = UNLIMITED_ROOM
+        """Of the disk. The quorum's log writes into the room that others leave free."""
         self.on_unsettled: Callable[[Log], None] | None = None
         """Called when `is_settled` may have become false: settled logs need no look for a flush."""
 
@@ -301,6 +304,8 @@ class Log:
             return self._append_own(records, leader_epoch, now_ms)
         if self.failed is not None:
             self.check_writable()
+        if self.room.level:
+            self.refuse_growth()
         config = self.config
         stamps = config.message_timestamp_type == "LogAppendTime"
         batch = validate_from_client(
@@ -347,6 +352,8 @@ class Log:
     ) -> Appended:
         """One or several batches that this broker built. Only their order is checked."""
         self.check_writable()
+        if self.room.level is Level.NONE:
+            self.refuse_growth()
         given = []
         offset = self.log_end
         for batch in batches(records):
@@ -369,6 +376,8 @@ class Log:
         when it sends it, and by then another may lead, and it may have truncated its log and copied batches of the next leader
         to the same position (KAFKA-18723). Those need not continue our log."""
         self.check_writable()
+        if self.room.level is Level.NONE:
+            self.refuse_growth()
         expected = self.log_end
         epoch = self.epochs.latest
         epoch = -1 if epoch is None else epoch
@@ -434,6 +443,10 @@ class Log:
             segment.append(records, batch, config.index_interval_bytes)
         except OSError as error:
             self.fail(error)
+        room = self.room
+        room.left -= batch.size
+        if room.left < 0:
+            room.look()
         assert segment.next_offset > self.log_end, (self, batch)  # D5: offsets rise
         self.log_end = segment.next_offset
 
@@ -463,6 +476,9 @@ class Log:
                     segment.added(batch, file_end + batch.position - begin, interval)
             except OSError as error:
                 self.fail(error)
+            self.room.left -= given[run - 1].end - begin
+            if self.room.left < 0:
+                self.room.look()
             assert segment.next_offset > self.log_end, (self, given[at])  # D5: offsets rise
             self.log_end = segment.next_offset
             for batch in given[at:run]:
@@ -771,6 +787,15 @@ class Log:
         """KafkaError after the disk has failed."""
         if self.failed is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failed))
+
+    def refuse_growth(self) -> NoReturn:
+        """Before the disk is full. Clients know this error and try again, elsewhere if another broker leads by then."""
+        room = self.room
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"the disk of {room.directory} is nearly full ({room.free} of {room.total} bytes are free):"
+            " it takes no records until there is room (ottla.disk.watermark.percent)",
+        )
 
     def fail(self, cause: OSError) -> NoReturn:
         """The disk failed: this log takes no more writes."""

@@ -19,6 +19,7 @@ from ottla.events.storage import (
     CleanShutdownRecognized,
     LogCompacted,
     LogDirectoryFailed,
+    LogDirectoryRoomChanged,
     LogSetAside,
 )
 from ottla.log import checkpoints, cleaner
@@ -41,6 +42,7 @@ from ottla.log.offset_checkpoints import CheckpointPlan, OffsetCheckpoints
 from ottla.log.progress import OpeningProgress
 from ottla.log.removal import DeletedLogs, RemovalPlan
 from ottla.log.resources import LogResources
+from ottla.log.room import NO_WATERMARK, DirectoryRoom, Watermark
 from ottla.log.segment import OpenFiles
 from ottla.runtime.seams import Disk, File
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -75,6 +77,7 @@ class LogManager:
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         events: Events | None = None,
         kept: KeptRecords | None = None,
+        watermark: Watermark = NO_WATERMARK,
     ) -> None:
         """Without `kept`, a truncation keeps nothing of what it cuts off."""
         assert directories and len(set(directories)) == len(directories), directories
@@ -89,6 +92,13 @@ class LogManager:
         self.offline_directories: dict[str, Exception] = {}
         self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
         """Called with the directory and the logs that went with it."""
+        self.rooms = {
+            directory: DirectoryRoom(disk, directory, watermark, self._room_changed)
+            for directory in directories
+        }
+        """How much room is left in each directory."""
+        self.on_room: list[Callable[[DirectoryRoom], None]] = []
+        """Called when a directory has become short of room, or is so no longer."""
         self.progress = OpeningProgress()
         self.previous_broker_epoch = -1
         """Of the clean shutdown before this start; -1 if it was not clean."""
@@ -183,6 +193,7 @@ class LogManager:
             self.previous_broker_epoch = first
             if first >= 0 and CleanShutdownRecognized in self._events:
                 self._events.emit(CleanShutdownRecognized(tuple(self.directories), first))
+        self.look_for_room()
         self._is_open = True
         self.progress.is_complete = True
 
@@ -418,6 +429,7 @@ class LogManager:
         log.before_gaps = self._checkpoints.gaps_come
         log.on_unsettled = self._unsettled
         log.keeper = self.kept
+        log.room = self.rooms[log.directory]
         self.logs[log.key] = log
         self._count(log, 1)
         self._unsettled(log)
@@ -504,7 +516,22 @@ class LogManager:
         for callback in self.on_offline:
             callback(directory, lost)
 
+    def _room_changed(self, room: DirectoryRoom) -> None:
+        if LogDirectoryRoomChanged in self._events:
+            self._events.emit(
+                LogDirectoryRoomChanged(
+                    room.directory, room.level.name.lower(), room.free, room.total
+                )
+            )
+        for callback in list(self.on_room):
+            callback(room)
+
     # Work in the background
+
+    def look_for_room(self) -> None:
+        """What others write to the same disks, or remove from them, shows only so."""
+        for directory in self._online():
+            self.rooms[directory].look()
 
     def flush_plan(self, logs: Iterable[Log]) -> FlushPlan:
         """Flush these. `run` of the plan may be called in a thread, then `flushed`."""

@@ -81,8 +81,11 @@ OWN_TAGS_FROM = 10_000
 
 OWN_FIELDS: Final[Mapping[tuple[int, Direction], tuple[str, ...]]] = {
     (ApiKey.ALTER_PARTITION, "request"): ("ottla_isr_reasons",),
+    (ApiKey.BROKER_HEARTBEAT, "request"): ("ottla_short_log_dirs",),
+    (ApiKey.DESCRIBE_LOG_DIRS, "response"): ("ottla_full_log_dirs",),
 }
-"""Tagged fields of our own, all of them strings, at the end of a message between nodes of one cluster."""
+"""Tagged fields of our own, all of them strings, at the end of a message: between nodes of one cluster, or for our own
+commands."""
 
 
 @cache

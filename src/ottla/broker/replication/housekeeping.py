@@ -29,6 +29,9 @@ FLUSH_CHECK_S = 1.0
 """How often to look for logs that must be flushed (flush.ms, finished segments)."""
 
 
+ROOM_CHECK_S = 1.0
+"""How often to look whether disks have room, besides what is looked at while records are written."""
+
 CHECKPOINT_S_MIN = 0.05
 
 CLEAN_CHECK_S = 0.01
@@ -56,6 +59,8 @@ class Housekeeping(ReplicaListener):
         every(settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
         every(self._checkpoint_interval_s(), self._checkpoint)
         every(settings.log_retention_check_interval_ms / 1000, self._retention)
+        if settings.ottla_disk_watermark_percent < 100:
+            every(ROOM_CHECK_S, self._look_for_room)
         every(min(settings.log_flush_scheduler_interval_ms / 1000, FLUSH_CHECK_S), self._flush_due)
         self._has_started = True
         self._start_cleaners()
@@ -137,6 +142,9 @@ class Housekeeping(ReplicaListener):
         if removal:
             await self._in_thread(removal.run)
             logs.removed(removal)
+
+    async def _look_for_room(self) -> None:
+        self._replicas.logs.look_for_room()
 
     async def _flush_due(self) -> None:
         now_ms = self._clock.wall_ms()

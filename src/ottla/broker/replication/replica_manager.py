@@ -24,6 +24,7 @@ from ottla.events import Events
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogDirError
 from ottla.log.manager import LogManager
+from ottla.log.room import DirectoryRoom, Level
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from ottla.replica import follower
@@ -39,6 +40,19 @@ logger = logging.getLogger(__name__)
 
 MADE_IN_A_TURN_MAX = 50
 """New replicas. Each is a directory and files; meanwhile nobody is answered, and no heartbeat sent."""
+
+
+ROOM_LINES = {
+    Level.AMPLE: (logging.WARNING, "disk has room again, records are taken"),
+    Level.SCARCE: (
+        logging.ERROR,
+        "disk is nearly full, records are refused until space is freed there",
+    ),
+    Level.NONE: (
+        logging.ERROR,
+        "disk is nearly full, replicas copy nothing until space is freed there",
+    ),
+}
 
 
 class ReplicaManager:
@@ -84,6 +98,7 @@ class ReplicaManager:
         self._making: asyncio.Task[None] | None = None
         """Makes them, while there are many."""
         logs.on_offline.append(self._directory_offline)
+        logs.on_room.append(_tell_of_room)
 
     # -- look-up -----------------------------------------------------------------------------------
 
@@ -400,6 +415,11 @@ class ReplicaManager:
     def isr_proposed(self, partition: Partition) -> None:
         for listener in self.listeners:
             listener.isr_proposed(partition)
+
+
+def _tell_of_room(room: DirectoryRoom) -> None:
+    level, text = ROOM_LINES[room.level]
+    logger.log(level, f"{text} path=%s free=%d size=%d", room.directory, room.free, room.total)
 
 
 def _report(error: Exception, topic: TopicImage, number: int) -> None:

@@ -265,6 +265,8 @@ class SimDisk:
         """Nothing is noted: a flush takes no time of the one who asks for it."""
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
+        self.taken_bytes = 0
+        """By others than this host's processes."""
         self.cold_rate = 0.0
         """How often `in_memory` reports that some of the bytes are not in memory."""
         self.cold_chance = random.Random(0)
@@ -281,7 +283,7 @@ class SimDisk:
 
     @property
     def free_bytes(self) -> int:
-        return max(0, self.capacity_bytes - self.used_bytes)
+        return max(0, self.capacity_bytes - self.used_bytes - self.taken_bytes)
 
     def note(self, label: str, *values: int | str) -> None:
         if self._note is not None:

@@ -13,6 +13,7 @@ from ottla.sim.clients import compacted_table
 from ottla.sim.clients.access import NODE_SETTINGS, AccessPlan
 from ottla.sim.clients.group_workload import GroupPlan
 from ottla.sim.clients.hostile import HostilePlan
+from ottla.sim.faults import crowding
 from ottla.sim.faults.plan import Absence, FaultPlan
 from ottla.sim.run import profiles
 
@@ -22,6 +23,8 @@ DURABLE_RATE = 0.15
 """The share of seeds in which everything is flushed before it counts as replicated."""
 EVENT_LOG = "ottla.event.log.enable"
 FLUSH_MESSAGES = "log.flush.interval.messages"
+CROWDED_RATE = 0.1
+"""The share of seeds in which others fill the disks; of those without groups, security and a compacted topic."""
 TABLE_RATE = 0.25
 """The share of seeds without groups that have a compacted topic."""
 SOURCE_PAUSE_S = 1.0
@@ -74,6 +77,8 @@ class RunOptions:
     """Logins, ACLs and certificates, in some runs"""
     cold_rate: float = 0.0
     """The share of fetched data that is not in memory"""
+    has_crowded_disks: bool = False
+    """Whether others fill the disks, and free them again"""
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> RunOptions:
@@ -88,6 +93,8 @@ class RunOptions:
         if access is not None:
             options.access = access
             options.settings = NODE_SETTINGS | options.settings
+        if random.Random(f"{seed}/crowded disks").random() < CROWDED_RATE:
+            options.crowd_disks()
         chance = random.Random(f"{seed}/event log")
         if chance.random() < EVENT_LOG_RATE:
             options.write_events(chance)
@@ -180,6 +187,12 @@ class RunOptions:
         self.faults.leave_out("empty_disk", "rot", "misdirect")
         self.faults.include("outage")
 
+    def crowd_disks(self) -> None:
+        if self.groups is None and self.access is None and not self.has_table:
+            self.has_crowded_disks = True
+            self.settings |= crowding.SETTINGS
+            self.faults.leave_out("full_disk")
+
     @property
     def has_event_log(self) -> bool:
         return self.settings.get(EVENT_LOG) == "true"
@@ -221,6 +234,8 @@ class RunOptions:
             return self.access is not None
         if what == profiles.EVENT_LOG:
             return self.has_event_log
+        if what == profiles.CROWDED:
+            return self.has_crowded_disks
         return self.profile == what or bool(self.faults.weights.get(what))
 
     def lines(self) -> list[str]:

@@ -30,9 +30,10 @@ RATE = 0.25
 
 AMBUSH, TUG, MANY_PARTITIONS = "ambush", "tug", "many partitions"
 BROAD, GROUPS, TABLE = "broad", "groups", "table"
-EVENT_LOG, SECURE = "event log", "secure"
-"""Names of the other runs: without a profile, with groups and transactions, with a compacted topic."""
-NAMES = (BROAD, GROUPS, TABLE, AMBUSH, TUG, MANY_PARTITIONS, SECURE)
+EVENT_LOG, SECURE, CROWDED = "event log", "secure", "crowded disks"
+"""Names of the other runs: without a profile, with groups and transactions, with a compacted topic; and what some runs of all
+kinds have besides."""
+NAMES = (BROAD, GROUPS, TABLE, AMBUSH, TUG, MANY_PARTITIONS, SECURE, CROWDED)
 
 NEVER = str(2**63 - 1)
 
