@@ -92,6 +92,16 @@ def test_confluent_deletes_records_and_finds_offsets(
     assert refused.value.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE
 
 
+def test_what_the_leader_alone_deletes_needs_no_time(
+    cluster: ProcessCluster, new_topic: NewTopic
+) -> None:
+    topic, admin = new_topic(replicas=1), cluster.admin
+    Confluent().produce(cluster.bootstrap, topic, rows(10))
+    place = TopicPartition(topic, 0, 4)
+    deleted = admin.delete_records([place], operation_timeout=0)
+    assert deleted[place].result(10).low_watermark == 4
+
+
 def test_confluent_seeks_to_and_fro(cluster: ProcessCluster, new_topic: NewTopic) -> None:
     topic = new_topic()
     Confluent().produce(cluster.bootstrap, topic, rows(20))

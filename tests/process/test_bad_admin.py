@@ -79,6 +79,14 @@ def test_groups_refuse_what_makes_no_sense(cluster: ProcessCluster, new_topic: N
     of_nobody = {"group_id": "bad-group", "member_id": NOBODY}
     beat = ask_group(cluster, ApiKey.HEARTBEAT, 4, generation_id=3, **of_nobody)
     assert beat == ErrorCode.UNKNOWN_MEMBER_ID
+    both = {"protocol_type": "consumer", "protocol_name": "range"}
+    for expected, names in (
+        (ErrorCode.UNKNOWN_MEMBER_ID, both),
+        (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {**both, "protocol_type": None}),
+        (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {**both, "protocol_name": None}),
+    ):
+        sync: dict[str, Any] = {"generation_id": 3, "assignments": [], **names, **of_nobody}
+        assert ask_group(cluster, ApiKey.SYNC_GROUP, 5, **sync) == expected
     for expected, change in (
         (ErrorCode.UNKNOWN_MEMBER_ID, {"member_id": NOBODY, "generation_id_or_member_epoch": 1}),
         (ErrorCode.OFFSET_METADATA_TOO_LARGE, {"metadata": "x" * 5000}),

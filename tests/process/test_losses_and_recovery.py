@@ -53,6 +53,9 @@ def test_lost_records_come_back_once_with_headers_that_say_from_where(
     (loss,) = named(cluster)
     count = loss["end_offset"] - loss["first_offset"]
     recover = ("recover", "--topic", f"{TOPIC}-0", "--to", "recovered")
+    finding = f"{TOPIC}-0 lost {count} committed record"
+    assert finding in said(cluster, "doctor")
+    assert "had been committed" in said(cluster, "explain", f"{TOPIC}-0")
     (dry,) = ottla(cluster, *recover, "--dry-run")
     assert (dry["would_copy"], dry["copied"], read_back(cluster, "recovered")) == (count, 0, [])
     (done,) = ottla(cluster, *recover)
@@ -65,6 +68,13 @@ def test_lost_records_come_back_once_with_headers_that_say_from_where(
     assert {value for value in ledger.acknowledged.values() if value not in in_the_log} <= set(back)
     (marked,) = named(cluster)
     assert marked["recovered"] == "recovered"
+    assert finding not in said(cluster, "doctor")
+    assert "They were copied to recovered." in said(cluster, "explain", f"{TOPIC}-0")
+
+
+def said(cluster: ProcessCluster, *words: str) -> str:
+    command = [str(OTTLA), *words, "--bootstrap", cluster.bootstrap]
+    return subprocess.run(command, capture_output=True, text=True).stdout.replace("\n", " ")
 
 
 def test_the_topic_that_lost_records_does_not_take_them_by_accident(

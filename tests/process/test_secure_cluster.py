@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,11 +129,14 @@ def test_tools_of_kafka_and_the_wrong_protocol_get_hints_too(
     assert caught.returncode == 1 and "TLS or a login (--command-config)" in caught.stdout
     file = tmp_path / "no-login.properties"
     text = cluster.file("java.properties").read_text()
-    file.write_text(text.replace("SASL_SSL", "SSL"))
-    words = ("-b", cluster.bootstrap, "--command-config", str(file), "--timeout", "3")
-    done = run("topics", "list", *words)
-    assert done.returncode == errors.UNREACHABLE, done.stderr
-    assert "security.protocol=SASL_SSL, not SSL" in done.stderr
+    words = ("-b", cluster.bootstrap, "--command-config", str(file))
+    for protocol in ("SSL", "SASL_PLAINTEXT"):
+        file.write_text(text.replace("SASL_SSL", protocol))
+        began = time.monotonic()
+        done = run("topics", "list", *words)
+        assert done.returncode == errors.UNREACHABLE, done.stderr
+        assert f"security.protocol=SASL_SSL, not {protocol}" in done.stderr
+        assert time.monotonic() - began < 10, "long before its requests time out"
     for name in ("librdkafka.properties", "confluent-kafka.json"):
         other = run("topics", "list", "--command-config", str(cluster.file(name)))
         assert other.returncode == errors.USAGE and "use java.properties" in other.stderr

@@ -20,6 +20,8 @@ from ottla.sim.run.scenario import run_seed
 TROUBLE_S = 3.0
 
 QUICK = {
+    "absent_topics_are_told_to_anybody": "A4",
+    "absent_users_are_refused_at_once": "A4",
     "answers_acks_all_at_append": "D3",
     "fetches_before_it_has_flushed": "M4",
     "leader_does_not_note_its_epoch": "assertion",
@@ -80,12 +82,13 @@ def test_only_invariants_assertions_and_missing_progress_count() -> None:
 
 def test_the_table_has_a_row_for_each_bug_and_says_what_was_not_caught() -> None:
     one, other = list(MUTATIONS)[:2]
-    text = table([Finding(other, "", 9, 10, 1.0, ""), Finding(one, "D3", 0, 1, 1.0, "")], 10)
+    text = table([Finding(other, "", 9, 10, 1.0, ""), Finding(one, "D3", 0, 3, 1.0, "")])
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert rows[0].startswith(f"| `{one}`") and rows[1].startswith(f"| `{other}`")
     assert f"1 of {len(MUTATIONS)}" in text and "**not caught**" in rows[1]
     kept = rows_in(text)
-    assert (kept[one].caught_by, kept[one].seeds) == ("D3", 1)
+    assert "no bug took more than 3 seeds" in text
+    assert (kept[one].caught_by, kept[one].seeds) == ("D3", 3)
     assert (kept[other].caught_by, kept[other].seeds) == ("", 10)
 
 

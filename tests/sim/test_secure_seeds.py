@@ -20,6 +20,8 @@ MET = (
     "login refused",
     "request before a login",
     "right taken away",
+    "things that exist and do not",
+    "users that exist and do not",
     "visitor allowed",
     "visitor refused",
     "wrong certificate refused",

@@ -181,6 +181,7 @@ ARROWS: dict[str, set[str]] = {
         "coordinators.shard",
         "event_log",
         "local",
+        "losses",
         "metadata",
         "raft",
         "records",
@@ -188,10 +189,12 @@ ARROWS: dict[str, set[str]] = {
         "security",
         "wire",
     },
+    "doctor": {"config", "diagnosis", "local", "losses", "wire"},
     "cli": _PRODUCT
     | {
         "client",
         "diagnosis",
+        "doctor",
         "event_log",
         "kafka_tools",
         "local",

@@ -411,7 +411,7 @@ STAGES = (
         unclean_loss,
         (
             "lost 50 records by an unclean election",
-            "may have been committed",
+            "had been committed",
             "Broker 4 kept a copy",
             "cut them off",
         ),

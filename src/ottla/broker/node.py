@@ -24,6 +24,7 @@ from ottla.broker.apis.fetch import FetchHandler
 from ottla.broker.apis.find_coordinator import FindCoordinatorHandler
 from ottla.broker.apis.groups import GroupHandlers, group_topic
 from ottla.broker.apis.kept_records import KeptRecordsHandler
+from ottla.broker.apis.listener_configs import ListenerConfigsHandler
 from ottla.broker.apis.log_dirs import DescribeLogDirsHandler
 from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
@@ -76,6 +77,7 @@ from ottla.raft.format import (
     load_properties,
 )
 from ottla.runtime import File, Runtime
+from ottla.security.needs import CLUSTER_ACTION
 from ottla.wire.apis import KEPT_RECORDS, ApiKey
 from ottla.wire.types import TopicPartition
 
@@ -268,6 +270,9 @@ class Node:
                 DescribeConfigsHandler(settings, lambda: quorum.image),
                 DescribeTokensHandler(settings, lambda: quorum.image),
             )
+            # What is about the loggers of this node alone is not for the quorum.
+            alter = handlers[ApiKey.INCREMENTAL_ALTER_CONFIGS]
+            handlers |= handlers_of(LoggerHandlers(settings.node_id, alter, CLUSTER_ACTION))
             self._serve(settings.controller_listeners, handlers)
         if self.logins is not None:
             quorum.on_image.append(self.logins.image_changed)
@@ -698,6 +703,12 @@ class Broker:
             settings.inter_broker_listener_name or "",
             is_plain=self._security is None,
         )
+        listener_configs = ListenerConfigsHandler(
+            settings.node_id,
+            lambda: cluster.image,
+            None if self._security is None else self._security.check,
+            self.to_controller.forward,
+        )
         return handlers_of(
             ApiVersionsHandler(lambda: source.image),
             DescribeHandlers(settings, cluster, self.to_controller, self.cluster_id, liveness),
@@ -710,7 +721,8 @@ class Broker:
             *self.transactions.handlers(self.coordination),
             DescribeConfigsHandler(settings, lambda: cluster.image),
             ListConfigResourcesHandler(lambda: cluster.image),
-            LoggerHandlers(settings.node_id, self.to_controller.forward),
+            LoggerHandlers(settings.node_id, listener_configs.pass_on),
+            listener_configs,
             TokenHandlers(settings, self.to_controller.forward),
             DescribeTokensHandler(settings, lambda: cluster.image),
             DescribeLogDirsHandler(runtime.disk, replicas),

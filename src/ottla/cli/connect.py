@@ -185,7 +185,7 @@ def client_to(
     """A client of the named cluster. If it speaks to a listener in the wrong way, the error says which way is right."""
     from ottla.client import Unreachable
     from ottla.client.command_config import client_from
-    from ottla.client.connections import SecurityRefused
+    from ottla.client.connections import LoginWanted, SecurityRefused
 
     reached, settings = _target(bootstrap, directory, command_config)
     try:
@@ -200,9 +200,9 @@ def client_to(
     with made as blocking:
         try:
             yield blocking
-        except SecurityRefused:
-            raise
-        except (Unreachable, ConnectionError, TimeoutError):
+        except (Unreachable, ConnectionError, TimeoutError) as error:
+            if isinstance(error, SecurityRefused) and not isinstance(error, LoginWanted):
+                raise
             from ottla.client.wanted import missing_security
 
             wanted = missing_security(reached, settings)

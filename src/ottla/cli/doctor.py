@@ -13,8 +13,8 @@ from ottla.cli.errors import SERIOUS, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, say, warn
 
 if TYPE_CHECKING:
-    from ottla.diagnosis.doctor import HealthFinding
     from ottla.diagnosis.facts import Facts
+    from ottla.doctor.finding import HealthFinding
     from ottla.local.cluster import LocalCluster
 
 TimeoutOption = Annotated[
@@ -41,8 +41,8 @@ def doctor(
     Each finding says what is so, why it matters, and which command mends it. Nothing is changed. The exit
     code is 6 if a finding is serious. With any Kafka; of a cluster on this machine also the machine.
     """
-    from ottla.diagnosis.doctor import examine, is_serious
     from ottla.diagnosis.facts import as_json
+    from ottla.doctor.examination import examine, is_serious
 
     cluster = _local_cluster(bootstrap, dir)
     facts = look(bootstrap, dir, cluster, timeout, command_config, from_client=from_client)
@@ -152,7 +152,7 @@ def bundle(
     value or header, and no password, certificate or token: settings are taken by a list of known harmless
     names, and logs without the texts that clients chose.
     """
-    from ottla.diagnosis.bundle import pack
+    from ottla.doctor.bundle import pack
 
     cluster = _local_cluster(bootstrap, dir)
     facts = look(bootstrap, dir, cluster, timeout, command_config)

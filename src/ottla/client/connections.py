@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from ottla.runtime.seams import Network
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 
 T = TypeVar("T")
 Address = tuple[str, int]
@@ -21,6 +22,7 @@ Address = tuple[str, int]
 CONNECT_TIMEOUT_S = 5.0
 RETRY_PAUSE_S = 0.05
 OVERDUE = "an answer is overdue"
+NO_MECHANISM = "?"
 
 
 class Unreachable(Exception):
@@ -29,6 +31,10 @@ class Unreachable(Exception):
 
 class SecurityRefused(Unreachable):
     """A broker answers, but TLS or SASL with it fails. To try again would not help."""
+
+
+class LoginWanted(SecurityRefused):
+    """The broker's listener has SASL, and we have not logged in."""
 
 
 def error_of(code: int, message: str | None) -> KafkaError | None:
@@ -79,6 +85,8 @@ class BrokerConnections:
         self._client_id = client_id
         self._patient = patient
         self._channels: dict[Address, Channel] = {}
+        self._served: WeakSet[Channel] = WeakSet()
+        """Those that have answered something that only a client that is let in is answered."""
 
     def close(self) -> None:
         for channel in self._channels.values():
@@ -164,10 +172,39 @@ class BrokerConnections:
     async def _in_time(self, channel: Channel, answer: Awaitable[T]) -> T:
         """A connection on which an answer is overdue is closed, so that the next attempt uses another one."""
         try:
-            return await answer
+            answered = await answer
         except TimeoutError:
             channel.abort(OVERDUE)
             raise
+        except ConnectionError:
+            if channel not in self._served and not channel.has_logged_in:
+                await self._check_login_not_wanted(channel)
+            raise
+        self._served.add(channel)
+        return answered
+
+    async def _check_login_not_wanted(self, refused: Channel) -> None:
+        """LoginWanted if a broker that closed this channel, instead of answering, has SASL. Such a broker answers ApiVersions and
+        logins only, so we would try again until the time is over. It names its mechanisms to who asks for one that it cannot
+        have."""
+        addresses = [at for at, channel in self._channels.items() if channel is refused]
+        for address in addresses:
+            try:
+                async with asyncio.timeout(min(CONNECT_TIMEOUT_S, self.timeout_s)):
+                    channel = await Channel.open(self._network, *address, self._client_id)
+                    try:
+                        answer = await channel.request(
+                            ApiKey.SASL_HANDSHAKE, {"mechanism": NO_MECHANISM}, version=1
+                        )
+                    finally:
+                        channel.abort()
+            except (OSError, InvalidFrame):
+                return
+            if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                raise LoginWanted(
+                    f"the broker at {address[0]}:{address[1]} wants a login: security.protocol must be SASL_PLAINTEXT, or"
+                    " SASL_SSL where it speaks TLS, with a sasl.jaas.config"
+                )
 
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], *, final: ErrorCode = ErrorCode.NONE

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
-from ottla.client.connections import SecurityRefused
 from ottla.client.security import Security, tls_refusal
 from ottla.runtime.seams import (
     AcceptedConnection,
@@ -25,6 +24,7 @@ from ottla.runtime.seams import (
     Network,
     Tls,
 )
+from ottla.wire.channel import Channel
 
 _SIZE: Final = Struct(">i")
 
@@ -83,50 +83,15 @@ class SecuredNetwork:
                 "it closed the connection instead of speaking TLS: security.protocol may be wrong"
             ) from None
         try:
-            await self._authenticate(connection)
-            connection.start(receiver(connection))
-        except SecurityRefused as refusal:
-            connection.abort()
-            raise SecurityRefused(f"{host}:{port}: {refusal}") from None
+            made = receiver(connection)
+            connection.start(made)
+            if self._security.sasl is not None:
+                assert isinstance(made, Channel), "who logs in does so through a channel"
+                await self._security.sasl.log_in(made, f"{host}:{port}")
         except BaseException:
             connection.abort()
             raise
         return connection
-
-    async def _authenticate(self, connection: SecuredConnection) -> None:
-        """In a thread, since the procedure waits for each answer."""
-        if self._security.sasl is None:
-            return
-        answers = Answers()
-        connection.start(answers)
-
-        def exchange(request: bytes) -> bytes:
-            asked = answers.to(connection, request)
-            return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
-
-        await self._loop.run_in_executor(None, self._security.authenticate, exchange)
-
-
-class Answers:
-    """Receives one frame for each that is sent."""
-
-    def __init__(self) -> None:
-        self._next: asyncio.Future[bytes] | None = None
-
-    async def to(self, connection: SecuredConnection, request: bytes) -> bytes:
-        if connection.closed:
-            raise ConnectionError("the broker closed the connection before it let us in")
-        self._next = asyncio.get_running_loop().create_future()
-        connection.send([_SIZE.pack(len(request)), request])
-        return await self._next
-
-    def frame_received(self, frame: memoryview) -> None:
-        if self._next is not None and not self._next.done():
-            self._next.set_result(bytes(frame))
-
-    def connection_lost(self, reason: str) -> None:
-        if self._next is not None and not self._next.done():
-            self._next.set_exception(ConnectionError(f"lost before it let us in: {reason}"))
 
 
 class SecuredConnection(asyncio.Protocol):
@@ -173,7 +138,7 @@ class SecuredConnection(asyncio.Protocol):
     # -- what its user calls
 
     def start(self, receiver: FrameReceiver) -> None:
-        """Called by the earlier owner of the connection, when it has received all its answers."""
+        """Who receives frames from now on."""
         self._receiver = receiver
         if self._lost:
             receiver.connection_lost("closed by the peer")

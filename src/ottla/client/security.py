@@ -13,10 +13,15 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client.connections import SecurityRefused
 from ottla.security.jaas import JaasError, parse
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.security.sasl_client import ClientConversation
+    from ottla.wire.channel import Channel
 
 Exchange = Callable[[bytes], bytes]
 """Sends a frame and gives the one that answers it."""
@@ -83,6 +88,58 @@ class Sasl(NamedTuple):
     def __repr__(self) -> str:
         return f"Sasl({self.mechanism}, {self.user!r}, [hidden])"
 
+    def conversation(self) -> ClientConversation:
+        from ottla.security.sasl_client import ClientLogin
+        from ottla.security.scram import NONCE_BYTES
+        from ottla.security.secrets import Secret
+
+        login = ClientLogin(self.mechanism, self.user, Secret(self.password))
+        return login.begin(secrets.token_urlsafe(NONCE_BYTES))
+
+    async def log_in(self, channel: Channel, where: str) -> None:
+        """And again, on the same connection, before the session ends (KIP-368). SecurityRefused if the broker at `where` refuses
+        the credentials."""
+        conversations: list[_Doubting] = []
+
+        def begin() -> _Doubting:
+            conversations[:] = [_Doubting(self.conversation())]
+            return conversations[0]
+
+        try:
+            await channel.log_in(begin)
+        except ConnectionError as error:
+            raise ConnectionError(f"before it let us in: {error}") from None
+        except KafkaError as error:
+            code, why = error.code, error.message or error.code.name
+            if code is ErrorCode.ILLEGAL_SASL_STATE:
+                told = _NO_SASL
+            elif code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                told = f"{why}: sasl.mechanism is wrong"
+            elif conversations[0].disbelieves:
+                told = _NOT_BELIEVED + why
+            else:
+                told = f"the broker does not let user '{self.user}' in: {why}"
+            raise SecurityRefused(f"{where}: {told}") from None
+
+
+class _Doubting:
+    """A login that remembers whether it was we who broke it off."""
+
+    def __init__(self, login: ClientConversation) -> None:
+        self.mechanism = login.mechanism
+        self.disbelieves = False
+        self._login = login
+
+    def first(self) -> bytes:
+        return self._login.first()
+
+    def answer(self, message: bytes) -> bytes | None:
+        try:
+            return self._login.answer(message)
+        except KafkaError:
+            self.disbelieves = True
+            raise
+
 
 class Security(NamedTuple):
     """Its repr shows no password."""
@@ -123,17 +180,12 @@ class Security(NamedTuple):
         """SecurityRefused if the broker refuses the credentials."""
         if self.sasl is None:
             return
-        from ottla.security.sasl_client import ClientLogin
-        from ottla.security.scram import NONCE_BYTES
-        from ottla.security.secrets import Secret
-        from ottla.wire.errors import KafkaError
-
-        mechanism, user, password = self.sasl
+        mechanism, user, _ = self.sasl
         name = mechanism.encode()
         answer = exchange(_head(_SASL_HANDSHAKE) + len(name).to_bytes(2, "big") + name)
         code = int.from_bytes(answer[4:6], "big", signed=True)
         if code == _ILLEGAL_SASL_STATE:
-            raise SecurityRefused("the broker's listener has no SASL: security.protocol is wrong")
+            raise SecurityRefused(_NO_SASL)
         if code != 0:
             known = ", ".join(_texts(answer, 6)) or "nothing"
             raise SecurityRefused(
@@ -144,16 +196,17 @@ class Security(NamedTuple):
             body = len(message).to_bytes(4, "big") + message
             return _authenticated(exchange(_head(_SASL_AUTHENTICATE) + body), user)
 
-        nonce = secrets.token_urlsafe(NONCE_BYTES)
-        conversation = ClientLogin(mechanism, user, Secret(password)).begin(nonce)
+        conversation = self.sasl.conversation()
         token: bytes | None = conversation.first()
         try:
             while token is not None:
                 token = conversation.answer(step(token))
         except KafkaError as error:
-            raise SecurityRefused(f"the broker is not to be believed: {error.message}") from None
+            raise SecurityRefused(_NOT_BELIEVED + error.message) from None
 
 
+_NO_SASL: Final = "the broker's listener has no SASL: security.protocol is wrong"
+_NOT_BELIEVED: Final = "the broker is not to be believed: "
 _ILLEGAL_SASL_STATE: Final = 34
 
 

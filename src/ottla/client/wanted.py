@@ -25,6 +25,8 @@ def missing_security(addresses: Sequence[Address], settings: Mapping[str, str]) 
         where = f"the broker at {address[0]}:{address[1]}"
         if protocol == "SSL" and wants_sasl(address, tls=True):
             return f"{where} wants a login after TLS: security.protocol=SASL_SSL, not SSL, and a sasl.jaas.config"
+        if protocol == "SASL_PLAINTEXT" and speaks_tls(address):
+            return f"{where} speaks TLS: security.protocol=SASL_SSL, not SASL_PLAINTEXT, and an ssl.truststore.location"
         if protocol != "PLAINTEXT":
             continue
         what = "TLS" if speaks_tls(address) else "SASL" if wants_sasl(address) else None

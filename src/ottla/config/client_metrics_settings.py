@@ -9,9 +9,22 @@ from ottla.config.values import ConfigError
 from ottla.patterns.re2 import BadPattern, Pattern
 
 METRICS, INTERVAL, MATCH = "metrics", "interval.ms", "match"
-CLIENT_METRICS_SETTINGS = {METRICS: "LIST", INTERVAL: "INT", MATCH: "LIST"}
-"""Name and type."""
 INTERVAL_DEFAULT_MS = 300_000
+
+
+class ClientMetricsSetting(NamedTuple):
+    type_name: str
+    default: str
+    doc: str
+
+
+CLIENT_METRICS_SETTINGS = {
+    INTERVAL: ClientMetricsSetting(
+        "INT", str(INTERVAL_DEFAULT_MS), "How often a client pushes, in milliseconds."
+    ),
+    MATCH: ClientMetricsSetting("LIST", "", "Which clients: attribute=pattern."),
+    METRICS: ClientMetricsSetting("LIST", "", "Beginnings of the names of metrics; * is all."),
+}
 INTERVAL_MIN_MS, INTERVAL_MAX_MS = 100, 3_600_000
 ATTRIBUTES = (
     "client_instance_id",

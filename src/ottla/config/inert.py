@@ -1,6 +1,6 @@
 """Settings that Kafka lets an administrator change while it runs, and that have no effect here.
 
-They size threads and buffers that ottla does not have. Kafka's tools and operators set them, so they are accepted,
+They size threads and buffers that ottla does not have, or say when logins are renewed that no node does. Kafka's tools and operators set them, so they are accepted,
 checked as Kafka checks them, kept in the metadata and shown. Their documentation says that they do nothing. Settings that
 promise something are not here: those are refused.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ottla.config.values import BOOLEAN, LONG_MAX, SettingKind, decimal, integer, long
+from ottla.config.values import BOOLEAN, LONG_MAX, SHORT, SettingKind, decimal, integer, long
 
 
 class InertSetting(NamedTuple):
@@ -26,6 +26,8 @@ class InertSetting(NamedTuple):
 
 
 _ONE_LOOP = "one event loop does all the work of a node"
+_NO_KERBEROS = "nobody logs in by Kerberos"
+_NO_RENEWAL = "logins of nodes need no refreshing"
 _ROWS = (
     InertSetting("background.threads", integer(1), "10", _ONE_LOOP),
     InertSetting("num.io.threads", integer(1), "8", _ONE_LOOP),
@@ -64,5 +66,12 @@ _ROWS = (
         str(LONG_MAX),
         "replicas are not moved between directories",
     ),
+    InertSetting("sasl.kerberos.min.time.before.relogin", long(), "60000", _NO_KERBEROS),
+    InertSetting("sasl.kerberos.ticket.renew.jitter", decimal(), "0.05", _NO_KERBEROS),
+    InertSetting("sasl.kerberos.ticket.renew.window.factor", decimal(), "0.8", _NO_KERBEROS),
+    InertSetting("sasl.login.refresh.buffer.seconds", SHORT, "300", _NO_RENEWAL),
+    InertSetting("sasl.login.refresh.min.period.seconds", SHORT, "60", _NO_RENEWAL),
+    InertSetting("sasl.login.refresh.window.factor", decimal(), "0.8", _NO_RENEWAL),
+    InertSetting("sasl.login.refresh.window.jitter", decimal(), "0.05", _NO_RENEWAL),
 )
 INERT: Mapping[str, InertSetting] = {row.name: row for row in _ROWS}

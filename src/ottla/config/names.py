@@ -48,6 +48,10 @@ _HARMLESS = """
     unstable.api.versions.enable unstable.feature.versions.enable
     ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
     ssl.trustmanager.algorithm
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+    sasl.login.refresh.window.jitter
 """
 HARMLESS = frozenset(_HARMLESS.split())
 

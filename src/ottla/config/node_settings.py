@@ -469,6 +469,12 @@ class Settings:
         None,
         "What delegation tokens are made with, the same on all nodes. Without it there are no tokens.",
     )
+    delegation_token_secret_key_previous: Secret | None = setting(
+        "delegation.token.secret.key.previous",
+        SECRET,
+        None,
+        "The delegation.token.secret.key of before: tokens that were made with it count until this is removed. Not in Kafka.",
+    )
     delegation_token_max_lifetime_ms: int = setting(
         "delegation.token.max.lifetime.ms",
         long(1),
@@ -1233,6 +1239,9 @@ class Settings:
             wrong("controller.quorum.voters", f"does not name this controller, node {self.node_id}")
         if not self.is_controller and self.node_id in voters:
             wrong("controller.quorum.voters", f"names node {self.node_id}, which is no controller")
+        previous = "delegation.token.secret.key.previous"
+        if self.delegation_token_secret_key_previous and not self.delegation_token_secret_key:
+            wrong(previous, "is given without delegation.token.secret.key, the one of now")
         if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
             wrong(
                 "broker.heartbeat.interval.ms",

@@ -103,6 +103,9 @@ def long(at_least: int | None = None) -> SettingKind[int]:
     return number(at_least, at_most=LONG_MAX, type_name="LONG")
 
 
+SHORT = number(at_most=(1 << 15) - 1, type_name="SHORT")
+
+
 def _parse_boolean(text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false"):

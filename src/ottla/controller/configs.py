@@ -40,6 +40,8 @@ LIST_SETTINGS = frozenset(
     }
 )
 """List settings: APPEND and SUBTRACT apply to them."""
+_TOPICS_NAME = {"log.cleanup.policy": "cleanup.policy"}
+"""Of a node's list setting that is the default of a topic's."""
 
 
 _WITHOUT_SETTINGS = {
@@ -165,7 +167,8 @@ def _new_value(draft: Draft, change: ConfigChange, current: Mapping[str, str]) -
             f"Can't {Operation(change.operation).name} to key {change.name} because its type is "
             "not LIST.",
         )
-    present = current.get(change.name, draft.config.topic_defaults.get(change.name, ""))
+    default_of = _TOPICS_NAME.get(change.name, change.name)
+    present = current.get(change.name, draft.config.topic_defaults.get(default_of, ""))
     members = [member for member in present.split(",") if member]
     named = change.value.split(",")
     if change.operation == Operation.APPEND:

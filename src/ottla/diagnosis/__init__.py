@@ -1,7 +1,7 @@
-"""What is wrong with a cluster, and why: facts gathered from it, and rules that put them into words.
+"""Why a cluster is as it is: facts gathered from it, and rules that put them into words.
 
 `facts` says what is known of a cluster at one moment, `gathering` asks the cluster for it, `machine` looks at this
-machine and at a cluster's directory on it. `doctor` turns facts into findings, `bundle` packs all of it for a helper.
+machine and at a cluster's directory on it. The package `doctor` makes findings of them.
 
 `explain_partition`, `explain_group` and `explain_broker` say why one thing is as it is. They read its state (`now`), found
 by `looking` or on the disks of a stopped cluster (`directory`, `stored_groups`), and what happened (`history`).

@@ -16,6 +16,7 @@ from ottla.client.cluster_admin import LogDirFacts, ReplicaOnDisk
 from ottla.client.group_admin import GroupDescription, PartitionLag
 from ottla.client.model import BrokerInfo, Config, QuorumInfo, Reassignment
 from ottla.client.transaction_admin import OpenTransaction, TransactionDescription
+from ottla.losses.merge import NamedLoss
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -188,6 +189,8 @@ class Facts:
     quorum: QuorumInfo | None = None
     features: Mapping[str, int] = field(default_factory=dict)
     reassignments: tuple[Reassignment, ...] = ()
+    losses: tuple[NamedLoss, ...] = ()
+    """As far as brokers that answer know them."""
     clocks: tuple[ClockReading, ...] = ()
     machine: MachineFacts | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from ottla.client import Client, Unreachable
 from ottla.client.client import EARLIEST, LATEST
 from ottla.client.cluster_admin import ClusterAdmin, EligibleReplicas, LogDirFacts, values_of
 from ottla.client.group_admin import GroupAdmin
+from ottla.client.kept_records import list_kept
 from ottla.client.model import BrokerInfo, Config, QuorumInfo, Reassignment, Topic
 from ottla.client.transaction_admin import (
     UNFINISHED,
@@ -34,6 +35,8 @@ from ottla.diagnosis.facts import (
     TopicFacts,
 )
 from ottla.diagnosis.metrics_pages import metrics_clocks
+from ottla.diagnosis.remedies import KEPT_RETENTION
+from ottla.losses.merge import NamedLoss, merge
 from ottla.runtime.seams import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -73,6 +76,7 @@ class Gathering:
             self._try("reassignments", self._moves(facts.quorum), []),
         )
         opened = await self._open_transactions(topics, reachable)
+        losses = await self._losses(configs)
         facts = replace(
             facts,
             topics=topics,
@@ -82,6 +86,7 @@ class Gathering:
             log_dirs=_flat(log_dirs),
             broker_configs={broker: tuple(each) for broker, each in configs.items()},
             reassignments=tuple(moves),
+            losses=losses,
             endpoints=(*facts.endpoints, *await self._other_listeners(facts.endpoints, configs)),
             unknown=dict(self._unknown),
         )
@@ -106,6 +111,13 @@ class Gathering:
 
         answers = await asyncio.gather(*(one(broker) for broker in brokers))
         return {broker: answer for broker, answer in answers if answer is not None}
+
+    async def _losses(self, configs: Mapping[int, Iterable[Config]]) -> tuple[NamedLoss, ...]:
+        """Only ottla's brokers keep records aside, and they have a setting that says how long."""
+        keepers = [id for id, each in configs.items() if KEPT_RETENTION in values_of(each)]
+        what = "lost records that are kept by broker"
+        kept = await self._of_each(keepers, what, lambda id: list_kept(self._client, id))
+        return tuple(merge(each for manifests in kept.values() for each in manifests))
 
     # Brokers
 

@@ -18,6 +18,7 @@ from ottla.client.client import LATEST
 from ottla.client.cluster_admin import ClusterAdmin, values_of
 from ottla.client.connections import Address, check
 from ottla.client.group_admin import GroupAdmin, GroupDescription, PartitionLag
+from ottla.client.kept_records import list_kept
 from ottla.client.model import BrokerInfo, PartitionInfo, Reassignment, ReplicaInfo
 from ottla.client.transaction_admin import OpenTransaction, TransactionAdmin
 from ottla.diagnosis import words
@@ -36,6 +37,8 @@ from ottla.diagnosis.now import (
     ReplicaNow,
     TransactionNow,
 )
+from ottla.diagnosis.remedies import KEPT_RETENTION
+from ottla.losses.merge import NamedLoss, merge
 from ottla.runtime.seams import Clock
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -180,7 +183,7 @@ class Look:
             for role in ROLES
             if (value := settings.get(f"{role}.replication.throttled.rate"))
         }
-        kept_ms = settings.get("ottla.kept.records.retention.ms")
+        kept_ms = settings.get(KEPT_RETENTION)
         return replace(
             found,
             directories=tuple(
@@ -261,10 +264,11 @@ class Look:
         ]
         if not infos:
             return []
-        moves, configs, eligible, replicas = await asyncio.gather(
+        moves, configs, eligible, losses, replicas = await asyncio.gather(
             self._moves(cluster),
             self._try(f"The settings of topic {topic}", self._admin.topics_configs([topic]), {}),
             self._try("", self._admin.eligible_replicas([topic]), {}),
+            self._losses(topic, cluster),
             self._try(
                 f"The offsets of the replicas of {topic}",
                 self._client.replicas(topic, unasked=cluster.unreachable),
@@ -293,6 +297,7 @@ class Look:
                 throttled=_throttled(settings, each),
                 unclean=None if unclean is None else unclean == "true",
                 own_settings=own,
+                losses=tuple(loss for loss in losses if loss.partition == each.partition),
             )
             is_led = each.leader >= 0 and cluster.broker(each.leader).answers
             if is_led:
@@ -301,6 +306,15 @@ class Look:
                 found = replace(found, transactions=transactions)
             result.append(found)
         return result
+
+    async def _losses(self, topic: str, cluster: ClusterNow) -> list[NamedLoss]:
+        """Only ottla's brokers keep records aside, and they have a setting that says how long."""
+        keepers = [id for id, each in cluster.brokers.items() if each.kept_ms is not None]
+        what = "The lost records that broker {} keeps"
+        kept = await asyncio.gather(
+            *(self._try(what.format(id), list_kept(self._client, id), []) for id in keepers)
+        )
+        return merge(each for manifests in kept for each in manifests if each.topic == topic)
 
     async def _moves(self, cluster: ClusterNow) -> dict[Place, Reassignment]:
         if cluster.has_no_controller:

@@ -9,7 +9,8 @@ from ottla.diagnosis.explanation import DEGRADED, NOTICE, Advice, Trouble
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.partition_situation import PartitionSituation
 from ottla.diagnosis.remedies import UNCLEAN
-from ottla.diagnosis.words import brokers, clock, count
+from ottla.diagnosis.words import brokers, clock, count, listed
+from ottla.losses.merge import NamedLoss
 
 SKEW_MS = 1000
 """Between the clocks of two nodes."""
@@ -48,13 +49,18 @@ def lost_records(s: PartitionSituation) -> Trouble | None:
     last = (elected or cuts)[-1]
     cuts = [e for e in cuts if e.at_ms >= last.at_ms - SKEW_MS]
     by = " by an unclean election" if elected else ""
-    kept = f" {capital(brokers(_keepers(cuts)))} kept a copy aside." if _are_kept(cuts) else ""
-    headline = f"{s.now.name} {_what_is_lost(cuts, f'{by} {s.ago(last)}')}.{kept}"
+    losses = _named(s, cuts)
+    recovered = _recovered_to(cuts, losses)
+    if recovered:
+        kept = f" They were copied to {listed(recovered)}."
+    else:
+        kept = f" {capital(brokers(_keepers(cuts)))} kept a copy aside." if _are_kept(cuts) else ""
+    headline = f"{s.now.name} {_what_is_lost(cuts, losses, f'{by} {s.ago(last)}')}.{kept}"
     cause = [_how_elected(s, last)] if elected else []
     cause += [_how_cut(s, entry) for entry in cuts]
     is_led = s.now.leader >= 0
     return Trouble(
-        DEGRADED,
+        NOTICE if recovered else DEGRADED,
         headline,
         tuple(cause),
         "can write; the numbers of the lost offsets are used again for other records."
@@ -64,8 +70,23 @@ def lost_records(s: PartitionSituation) -> Trouble | None:
         " the lost ones."
         if is_led
         else "",
-        _make_good(s, cuts),
+        _prevent(s) if recovered else _make_good(s, cuts),
     )
+
+
+def _named(s: PartitionSituation, cuts: Sequence[Happened]) -> list[NamedLoss]:
+    """What the brokers that keep copies say of these truncations: they compare all replicas, an event knows one."""
+    ids = {cut.fields.get("kept") for cut in cuts}
+    return [loss for loss in s.now.losses if any(each.id in ids for each in loss.held_by)]
+
+
+def _recovered_to(cuts: Sequence[Happened], losses: Sequence[NamedLoss]) -> list[str]:
+    """The topics that hold the lost records; empty unless they hold all of them."""
+    topics = [loss.recovered_to for loss in losses]
+    known = {each.id for loss in losses for each in loss.held_by}
+    is_whole = bool(cuts) and all(cut.fields.get("kept") in known for cut in cuts)
+    found = [topic for topic in topics if topic is not None]
+    return sorted(set(found)) if is_whole and len(found) == len(topics) else []
 
 
 def _first(cuts: Sequence[Happened]) -> str:
@@ -81,12 +102,16 @@ def _are_kept(cuts: Sequence[Happened]) -> bool:
     return bool(cuts) and all(entry.fields.get("kept") for entry in cuts)
 
 
-def _what_is_lost(cuts: Sequence[Happened], how: str) -> str:
+def _what_is_lost(cuts: Sequence[Happened], losses: Sequence[NamedLoss], how: str) -> str:
     if not cuts:
         return f"may have lost committed records{how}"
-    gone = count(max(int(entry.fields.get("records") or 0) for entry in cuts), "record")
-    certain = any(entry.fields.get("below_high_watermark") for entry in cuts)
-    return f"lost {gone}{how}, which {'had' if certain else 'may have'} been committed"
+    gone = max(int(entry.fields.get("records") or 0) for entry in cuts)
+    certain = sum(max(0, loss.end - loss.first) for loss in losses)
+    if any(entry.fields.get("below_high_watermark") for entry in cuts) and not losses:
+        certain = gone
+    if 0 < certain < gone:
+        return f"lost {count(gone, 'record')}{how}: {certain} had been committed, the others may have been"
+    return f"lost {count(gone, 'record')}{how}, which {'had' if certain else 'may have'} been committed"
 
 
 def _how_elected(s: PartitionSituation, election: Happened) -> str:

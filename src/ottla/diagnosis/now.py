@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Any
 
 from ottla.diagnosis.words import brokers, command, listed
+from ottla.losses.merge import NamedLoss
 
 
 class Reach(StrEnum):
@@ -155,6 +156,8 @@ class PartitionNow:
     """unclean.leader.election.enable."""
     own_settings: Mapping[str, str | None] = field(default_factory=dict)
     """What the topic sets itself; all else comes from the brokers."""
+    losses: tuple[NamedLoss, ...] = ()
+    """The oldest first. As far as brokers that answer know them."""
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from ottla.diagnosis.words import brokers, listed, size
 Limit = tuple[str, int, int]
 """A replication throttle: role (leader or follower), broker, and bytes per second."""
 UNCLEAN = "unclean.leader.election.enable"
+KEPT_RETENTION = "ottla.kept.records.retention.ms"
 FASTER = 10
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
 DISK_REPAIRS = {

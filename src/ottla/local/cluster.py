@@ -378,6 +378,10 @@ class LocalCluster:
         for id in ids:
             _require_free(self.nodes[id].ports, f"node {id} needs it")
         self._require_room(ids)
+        if self.secure:
+            from ottla.local.secure import renew_in_time
+
+            renew_in_time(self, ids)
         starting = {}
         for id in ids:
             starting[id] = Starting(self.config_file(id), self.log_file(id), outlives=outlive)

@@ -16,7 +16,7 @@ import datetime
 import secrets
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 
 from ottla.local.certificates import (
     CLIENTS,
+    NODE_DAYS,
     NODES,
     AuthorityFiles,
     issue_node,
@@ -88,8 +89,8 @@ def make_secure(cluster: LocalCluster) -> None:
     _format(cluster, password)
 
 
-def renew_nodes(cluster: LocalCluster) -> None:
-    """New certificates for all nodes, and what they trust. Running nodes take them without a restart."""
+def renew_nodes(cluster: LocalCluster, ids: Sequence[int] | None = None) -> None:
+    """New certificates for these nodes, or all, and what nodes trust. Running nodes take them without a restart."""
     nodes, clients = authorities(cluster.directory)
     signer = nodes.load()
     for id in cluster.nodes:
@@ -97,8 +98,25 @@ def renew_nodes(cluster: LocalCluster) -> None:
         # What is trusted first: a node must not meet a certificate whose CA it has not heard of.
         write_private(trust_file(cluster, id), nodes.trust.read_bytes())
         write_private(trust_file(cluster, id, CLIENTS), clients.trust.read_bytes())
-    for id in cluster.nodes:
+    for id in cluster.nodes if ids is None else ids:
         write_private(certificate_file(cluster, id), issue_node(signer, id, cluster.hosts, now()))
+
+
+def renew_in_time(cluster: LocalCluster, ids: Iterable[int]) -> list[int]:
+    """New certificates for those of the nodes, which are about to start, whose own are more than a day old, or not readable. So they
+    do not end within the next 29 days. Which ones they are."""
+    late = now() + datetime.timedelta(days=NODE_DAYS - 1)
+    renewed = [id for id in ids if not _is_valid_at(certificate_file(cluster, id), late)]
+    if renewed:
+        renew_nodes(cluster, renewed)
+    return renewed
+
+
+def _is_valid_at(file: Path, time: datetime.datetime) -> bool:
+    try:
+        return read_certificates(file)[0].not_valid_after_utc > time
+    except (OSError, ValueError):
+        return False
 
 
 def write_trust(cluster: LocalCluster) -> None:

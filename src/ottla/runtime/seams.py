@@ -206,6 +206,9 @@ class Tls(Protocol):
         """Take what changed in the files, or these options. Whether anything changed. `TlsRefused` says why the change is
         not taken; all stays as it was then."""
 
+    def check(self, options: TlsOptions) -> None:
+        """TlsRefused if `refresh` would not take these."""
+
 
 class TlsRefused(Exception):
     """A key store, a trust store, or a change of one cannot be used."""

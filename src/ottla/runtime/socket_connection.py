@@ -18,7 +18,8 @@ from typing import Any
 from ottla.runtime import unix_sockets
 from ottla.runtime.frame_memory import RECEIVE_BUFFER_BYTES, LargeFrame, ReceiveMemory
 from ottla.runtime.framed_connection import FRAME_SIZE, FramedConnection, ShortFile, error_reason
-from ottla.runtime.seams import Buffer, FileRange
+from ottla.runtime.hang_ups import hang_ups_of
+from ottla.runtime.seams import Buffer, FileRange, FrameReceiver
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class SocketConnection(FramedConnection):
     __slots__ = (
         "_fd",
         "_frame_memory",
+        "_hang_ups",
+        "_hung_up",
         "_large",
         "_local",
         "_partial",
@@ -79,6 +82,8 @@ class SocketConnection(FramedConnection):
         self._large: LargeFrame | None = None
         self._reading = False
         """`add_reader` is in force. (`_writing`: `add_writer` is.)"""
+        self._hang_ups = hang_ups_of(loop)
+        self._hung_up = False
 
     @property
     def peer(self) -> tuple[str, int]:
@@ -90,6 +95,22 @@ class SocketConnection(FramedConnection):
 
     # Receiving
 
+    def start(self, receiver: FrameReceiver) -> None:
+        super().start(receiver)
+        if self._hang_ups is not None and not self._closed:
+            self._hang_ups.watch(self._fd, self._peer_is_gone)
+
+    def _peer_is_gone(self, is_reset: bool) -> None:
+        """Take all that it sent, as far as that is wanted, up to the end or the error."""
+        if self._closed:
+            return
+        self._hung_up = True
+        if self._reading:
+            self._readable()
+            self._loop.call_soon(self._peer_is_gone, is_reset)
+        elif is_reset:
+            self._lose("reset by the peer")
+
     def _resume(self) -> None:
         if self._partial and not self._is_held_back:
             rest = self._partial
@@ -99,6 +120,8 @@ class SocketConnection(FramedConnection):
             if position < len(rest):
                 self._keep(position, len(rest))
         self._update_reading()
+        if self._hung_up and self._reading:
+            self._peer_is_gone(False)
 
     def _update_reading(self) -> None:
         wanted = self._receiver is not None and not self._is_held_back
@@ -282,6 +305,8 @@ class SocketConnection(FramedConnection):
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
+        if self._hang_ups is not None:
+            self._hang_ups.forget(self._fd)
         self._socket.close()
         self._partial = b""
         if self._large is not None:

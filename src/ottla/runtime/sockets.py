@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.runtime import unix_sockets
 from ottla.runtime.frame_memory import ReceiveMemory
+from ottla.runtime.hang_ups import hang_ups_of
 from ottla.runtime.seams import AcceptedConnection, Connection, Door, FrameReceiver, Identity, Tls
 from ottla.runtime.socket_connection import SocketConnection, address_of, prepare
 
@@ -173,6 +174,7 @@ class RealNetwork:
         self._loop = loop
         self._near = near
         self.memory = ReceiveMemory(loop.time)
+        hang_ups_of(loop)  # its descriptor is taken now, not when there are none left
 
     async def listen(
         self,

@@ -578,12 +578,7 @@ class RealTls:
             return False
         wanted = options or self.options
         try:
-            stores = load_stores(wanted)
-            stores.check_successor_of(self._stores, wanted)
-            with refusing(f"stores of listener {wanted.listener}"):
-                server = self._server_context(wanted, stores)
-                client = self._client_context(wanted, stores)
-                self._check_among_nodes(wanted, server, client)
+            stores, server, client = self._made_of(wanted)
         except Exception:
             self._stores.seen_now()  # once said, not again every second
             raise
@@ -596,6 +591,20 @@ class RealTls:
                         wanted.trust_removed_grace_ms / 1000, connection.distrusted
                     )
         return True
+
+    def check(self, options: TlsOptions) -> None:
+        self._made_of(options)
+
+    def _made_of(
+        self, options: TlsOptions
+    ) -> tuple[LoadedStores, ssl.SSLContext | None, ssl.SSLContext]:
+        stores = load_stores(options)
+        stores.check_successor_of(self._stores, options)
+        with refusing(f"stores of listener {options.listener}"):
+            server = self._server_context(options, stores)
+            client = self._client_context(options, stores)
+            self._check_among_nodes(options, server, client)
+        return stores, server, client
 
     def _check_among_nodes(
         self, options: TlsOptions, server: ssl.SSLContext | None, client: ssl.SSLContext

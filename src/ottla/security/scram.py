@@ -15,10 +15,10 @@ import hashlib
 import hmac
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from ottla.security.login import Accepted, Challenge, LoginRefused, is_too_long
+from ottla.security.login import Accepted, Challenge, LoginRefused, Work, is_too_long
 from ottla.security.secrets import Secret
 from ottla.security.tokens import TOKEN
 
@@ -261,6 +261,9 @@ class KnownUser(NamedTuple):
     """Whose rights the login gives: the name itself, or the owner of a token."""
     expires_ms: int | None = None
     by_token: bool = False
+    derive: Callable[[], Sequence[Credential]] | None = None
+    """Where nothing is stored, as for tokens: makes the whole credentials that count, of which only salt and iterations are
+    known so far. Milliseconds of work."""
 
 
 Lookup = Callable[[str, bool], KnownUser]
@@ -280,7 +283,7 @@ class ScramServer:
         self._challenge = ""
         self._over = False
 
-    def evaluate(self, message: bytes) -> Challenge | Accepted:
+    def evaluate(self, message: bytes) -> Challenge | Accepted | Work:
         if self._over:
             raise LoginRefused("the login is over")
         self._over = True  # unless this message opens the next step
@@ -304,7 +307,7 @@ class ScramServer:
         self._challenge = f"r={self._nonce},s={_base64(credential.salt)},i={credential.iterations}"
         return Challenge(self._challenge.encode())
 
-    def _finish(self, final: ClientFinal) -> Accepted:
+    def _finish(self, final: ClientFinal) -> Accepted | Work:
         assert self._first is not None and self._found is not None
         mechanism, found, first = self._mechanism, self._found, self._first
         # librdkafka until the end of 2024 (and with it kcat of Debian 12) puts its own part in front once more. That is compared as a
@@ -317,17 +320,36 @@ class ScramServer:
         if len(final.proof) != mechanism.size:
             raise LoginRefused("the proof has a wrong length")
         said = f"{first.bare},{self._challenge},{final.unproved}".encode()
-        credential = found.credential
-        signature = mechanism.mac(credential.stored_key, said)
-        client_key = _xor(final.proof, signature)
-        is_right = hmac.compare_digest(mechanism.hash(client_key), credential.stored_key)
+        derive = found.derive
+        if derive is None:
+            return self._proved(found, [found.credential], said, final.proof)
+
+        def run() -> Accepted | None:
+            try:
+                return self._proved(found, derive(), said, final.proof)
+            except LoginRefused:
+                return None
+
+        return Work(run)
+
+    def _proved(
+        self, found: KnownUser, credentials: Sequence[Credential], said: bytes, proof: bytes
+    ) -> Accepted:
+        """One of the credentials is enough."""
+        assert self.claimed is not None, "the first message named somebody"
+        mechanism = self._mechanism
+        credential, is_right = credentials[0], False
+        for each in credentials:
+            client_key = _xor(proof, mechanism.mac(each.stored_key, said))
+            if hmac.compare_digest(mechanism.hash(client_key), each.stored_key):
+                credential, is_right = each, True
         verifier = _base64(mechanism.mac(credential.server_key, said))
         if not is_right or not found.exists:
             raise LoginRefused("the proof is wrong" if found.exists else "there is no such user")
         return Accepted(
             found.user,
             f"v={verifier}".encode(),
-            rests_on=(first.name, TOKEN if found.by_token else mechanism.number),
+            rests_on=(self.claimed, TOKEN if found.by_token else mechanism.number),
             expires_ms=found.expires_ms,
             by_token=found.by_token,
         )

@@ -85,40 +85,72 @@ def described(token: Token, keys: TokenKeys) -> dict[str, Any]:
 
 
 class TokenKeys:
-    """What follows from the cluster's secret."""
+    """What follows from the cluster's secret. Tokens that were made with the previous secret count, too, while that is given:
+    who has one logs in with the password that it had, or with the one that it has now."""
 
-    def __init__(self, secret: Secret) -> None:
+    def __init__(self, secret: Secret, previous: Secret | None = None) -> None:
         self._secret = secret.reveal().encode()
+        self._secrets = [self._secret]
+        if previous is not None:
+            self._secrets.append(previous.reveal().encode())
         self.hmac = lru_cache(REMEMBERED_MAX)(self._hmac)
         """Of a token's id."""
-        self.credential = lru_cache(REMEMBERED_MAX)(self._credential)
-        """For a SCRAM mechanism, of a token's id. Milliseconds of work when it is asked for first."""
 
     def _hmac(self, token_id: str) -> bytes:
-        from hmac import digest
-
-        return digest(self._secret, token_id.encode(), "sha512")
+        return _hmac(self._secret, token_id)
 
     def password(self, token_id: str) -> Secret:
-        return Secret(base64.b64encode(self.hmac(token_id)).decode())
+        # Not out of those that are remembered: strangers name tokens that do not exist, and would fill that.
+        return _password(self._hmac(token_id))
 
     def find(self, hmac: bytes, token_ids: Iterable[str]) -> str | None:
         """The token that has this HMAC."""
         from hmac import compare_digest
 
-        return next((each for each in token_ids if compare_digest(self.hmac(each), hmac)), None)
+        ids = list(token_ids)
+        for each in ids:
+            if compare_digest(self.hmac(each), hmac):
+                return each
+        for secret in self._secrets[1:]:
+            for each in ids:
+                if compare_digest(_hmac(secret, each), hmac):
+                    return each
+        return None
 
-    def _credential(self, mechanism: Mechanism, token_id: str) -> Credential:
-        """The same on every node, so its salt comes from the secret, too."""
+    def salt(self, mechanism: Mechanism, token_id: str) -> bytes:
+        """The same on every node, so it comes from the secret, too. It is told before anybody has shown which password he
+        knows, so it is one for all of them."""
         from hmac import digest
 
         from ottla.security import scram
 
         seed = f"salt\0{mechanism.name}\0{token_id}".encode()
-        salt = digest(self._secret, seed, "sha512")[: scram.SALT_BYTES]
+        return digest(self._secret, seed, "sha512")[: scram.SALT_BYTES]
+
+    def credentials(self, mechanism: Mechanism, token_id: str) -> tuple[Credential, ...]:
+        """The one of now, perhaps the previous one. Milliseconds of work. They are not remembered: the time of a login would
+        tell which tokens were used before."""
+        from ottla.security import scram
+
+        salt = self.salt(mechanism, token_id)
         iterations = scram.ITERATIONS_MIN
-        salted = scram.salt_password(mechanism, self.password(token_id), salt, iterations)
-        return scram.credential_of(mechanism, salted, salt, iterations)
+        passwords = [_password(_hmac(secret, token_id)) for secret in self._secrets]
+        return tuple(
+            scram.credential_of(
+                mechanism, scram.salt_password(mechanism, each, salt, iterations), salt, iterations
+            )
+            for each in passwords
+        )
+
+
+def _hmac(secret: bytes, token_id: str) -> bytes:
+    from hmac import digest
+
+    return digest(secret, token_id.encode(), "sha512")
+
+
+def _password(hmac: bytes) -> Secret:
+    return Secret(base64.b64encode(hmac).decode())
 
 
 class TokenRules(NamedTuple):

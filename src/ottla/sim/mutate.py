@@ -129,9 +129,9 @@ def rows_in(text: str) -> dict[str, Finding]:
     }
 
 
-def table(found: Sequence[Finding], seeds_max: int) -> str:
-    """Markdown, in the order of the registry."""
-    caught = sum(1 for finding in found if finding.caught_by)
+def table(found: Sequence[Finding]) -> str:
+    """Markdown, in the order of the registry. Rows may come from runs of different `--seeds-max`, so it says what each took."""
+    caught = [finding.seeds for finding in found if finding.caught_by]
     seeds = sum(finding.seeds for finding in found)
     lines = [
         "# Known bugs, and how soon the simulator notices them",
@@ -146,7 +146,8 @@ def table(found: Sequence[Finding], seeds_max: int) -> str:
         "*seeds* is how many ran, *seed* the one that noticed. Rows may come from several runs (`--only`); the seconds are those of",
         "whatever else the machine had to do.",
         "",
-        f"Mutation score: {caught} of {len(MUTATIONS)} within {seeds_max} seeds each; {seeds} seeds in all.",
+        f"Mutation score: {len(caught)} of {len(MUTATIONS)}; {seeds} seeds in all. Of what was caught, no bug took more than "
+        f"{max(caught, default=0)} seeds. How many seeds a bug that was not caught was given is in its row.",
         "",
         "| bug | known from | what it breaks | caught by | seeds | of | seed | seconds |",
         "|---|---|---|---|---:|---|---:|---:|",
@@ -195,7 +196,7 @@ def main() -> int:
         file = Path(arguments.write)
         rows = rows_in(file.read_text()) if file.exists() else {}
         rows |= {finding.name: finding for finding in found}
-        file.write_text(table(list(rows.values()), arguments.seeds_max))
+        file.write_text(table(list(rows.values())))
     missed = [finding.name for finding in found if not finding.caught_by]
     print(f"{len(found) - len(missed)} of {len(found)} caught; not caught: {missed}")
     return 1 if missed else 0

@@ -151,6 +151,12 @@ class Api:
         of them is looked up, decided and answered while all other requests wait."""
         return self.request_bytes_max if self.key in _FROM_BROKERS else 50_000
 
+    @property
+    def request_elements_together_max(self) -> int:
+        """How many elements all lists in a request may have together. Lists that are in the elements of other lists could
+        have 700,000, of 150 bytes of memory each, in two megabytes."""
+        return 2 * self.request_elements_max
+
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
 

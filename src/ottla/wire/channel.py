@@ -39,6 +39,12 @@ class _Outstanding(NamedTuple):
     on_failure: Callable[[Exception], None] | None
 
 
+class _NextLogin(NamedTuple):
+    at: float
+    begin: Callable[[], None]
+    timer: asyncio.TimerHandle
+
+
 class LoginConversation(Protocol):
     """Our half of one login (`security.sasl_client`)."""
 
@@ -67,8 +73,9 @@ class Channel:
         self._lost = False
         self._held: list[Callable[[], None]] | None = None
         """Requests that wait while we log in again. A server takes no others then."""
-        self._next_login: asyncio.TimerHandle | None = None
+        self._next_login: _NextLogin | None = None
         self._login: asyncio.Task[None] | None = None
+        self.has_logged_in = False
 
     @classmethod
     async def open(cls, network: Network, host: str, port: int, client_id: str) -> Channel:
@@ -118,6 +125,9 @@ class Channel:
         `on_failure` is called."""
         if self.closed:
             raise ConnectionError(f"the connection to {self._where()} is closed")
+        due = self._next_login
+        if due is not None and due.at <= asyncio.get_running_loop().time():
+            due.begin()  # the loop has not run for a while, so the timer is late
         if self._held is not None and key not in _LOGIN_APIS:
             self._held.append(lambda: self._call_later(key, version, body, on_response, on_failure))
             return
@@ -150,21 +160,29 @@ class Channel:
         """Log in by SASL, and again before the session ends, for as long as the channel is open. KafkaError if the
         server refuses us, or is not to be believed; otherwise the errors of `answer`."""
         lifetime_ms = await self._log_in_once(begin(), timeout_s)
+        self.has_logged_in = True
         if lifetime_ms > 0 and not self.closed:
             loop = asyncio.get_running_loop()
 
             def again() -> None:
+                self._forget_next_login()
+                self._held = []
                 self._login = loop.create_task(self._log_in_again(begin, timeout_s))
 
-            self._next_login = loop.call_later(LOGIN_AGAIN_AFTER * lifetime_ms / 1000, again)
+            at = loop.time() + LOGIN_AGAIN_AFTER * lifetime_ms / 1000
+            self._next_login = _NextLogin(at, again, loop.call_at(at, again))
+
+    def _forget_next_login(self) -> None:
+        if self._next_login is not None:
+            self._next_login.timer.cancel()
+            self._next_login = None
 
     async def _log_in_again(self, begin: Callable[[], LoginConversation], timeout_s: float) -> None:
-        self._held = []
         try:
             await self.log_in(begin, timeout_s=timeout_s)
         except (OSError, TimeoutError, InvalidFrame, KafkaError) as error:
             self.abort(f"could not log in again: {error}")
-        held, self._held = self._held, None
+        held, self._held = self._held or [], None
         for call in held:
             call()
 
@@ -310,8 +328,7 @@ class Channel:
 
     def connection_lost(self, reason: str) -> None:
         self._lost = True
-        if self._next_login is not None:
-            self._next_login.cancel()
+        self._forget_next_login()
         reason = self._close_reason or reason
         outstanding, self._outstanding = self._outstanding, deque()
         for asked in outstanding:

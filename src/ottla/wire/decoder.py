@@ -38,8 +38,20 @@ _ZERO_ID: Final = bytes(16)
 UNLIMITED: Final = 2**31 - 1
 
 
-def struct_decoder(struct: Struct, elements_max: int = UNLIMITED) -> Decode:
-    """`elements_max`: of each of its arrays, but for those of numbers, which are read at once."""
+class Elements:
+    """How many elements a message may have, but for those of arrays of numbers, which are read at once. Whoever reads a
+    message sets `left` to `together` first."""
+
+    __slots__ = ("each", "left", "together")
+
+    def __init__(self, each: int = UNLIMITED, together: int = UNLIMITED) -> None:
+        self.each = each
+        """In one array."""
+        self.left = self.together = together
+        """In all of its arrays: many short ones, one inside another, take as much memory as a long one."""
+
+
+def struct_decoder(struct: Struct, elements: Elements) -> Decode:
     entity = struct.entity
     untagged = [field for field in struct.fields if field.tag is None]
     fills: list[_Fill] = []
@@ -48,9 +60,9 @@ def struct_decoder(struct: Struct, elements_max: int = UNLIMITED) -> Decode:
         if fixed:
             fills.append(_fixed_fill(entity, fields))
         else:
-            fills += [_sized_fill(entity, field, struct.flexible, elements_max) for field in fields]
+            fills += [_sized_fill(entity, field, struct.flexible, elements) for field in fields]
     if struct.flexible:
-        fills.append(_tags_fill(struct, elements_max))
+        fills.append(_tags_fill(struct, elements))
 
     def decode(data: memoryview, position: int) -> tuple[Any, int]:
         value = object.__new__(entity)
@@ -121,9 +133,9 @@ def _fixed_fill(entity: type[Any], fields: list[Field]) -> _Fill:
     return fill
 
 
-def _sized_fill(entity: type[Any], field: Field, flexible: bool, elements_max: int) -> _Fill:
+def _sized_fill(entity: type[Any], field: Field, flexible: bool, elements: Elements) -> _Fill:
     store = _setter(entity, field.name)
-    decode = _value_decoder(field, flexible, elements_max)
+    decode = _value_decoder(field, flexible, elements)
 
     def fill(value: Any, data: memoryview, position: int) -> int:
         inner, position = decode(data, position)
@@ -133,14 +145,14 @@ def _sized_fill(entity: type[Any], field: Field, flexible: bool, elements_max: i
     return fill
 
 
-def _tags_fill(struct: Struct, elements_max: int) -> _Fill:
+def _tags_fill(struct: Struct, elements: Elements) -> _Fill:
     entity = struct.entity
     known: dict[int, tuple[Callable[[Any, Any], None], Decode]] = {}
     absent: list[tuple[Callable[[Any, Any], None], Any]] = []
     for field in struct.fields:
         if field.tag is not None:
             store = _setter(entity, field.name)
-            known[field.tag] = store, _value_decoder(field, True, elements_max)
+            known[field.tag] = store, _value_decoder(field, True, elements)
             absent.append((store, _absent(field)))
 
     def fill(value: Any, data: memoryview, position: int) -> int:
@@ -171,11 +183,11 @@ def _absent(field: Field) -> Any:
     return field.default if convert is None else convert(field.default)
 
 
-def _value_decoder(field: Field, flexible: bool, elements_max: int) -> Decode:
+def _value_decoder(field: Field, flexible: bool, elements: Elements) -> Decode:
     if field.array:
-        return _array_decoder(field, flexible, elements_max)
+        return _array_decoder(field, flexible, elements)
     if field.struct is not None:
-        inner = struct_decoder(field.struct, elements_max)
+        inner = struct_decoder(field.struct, elements)
         return _nullable_struct_decoder(inner) if field.nullable and field.tag is None else inner
     if field.kind in FIXED_BYTES:
         return _fixed_decoder(field.kind)
@@ -234,12 +246,12 @@ def _compact_decoder(field: Field) -> Decode:
     return decode
 
 
-def _array_decoder(field: Field, flexible: bool, elements_max: int) -> Decode:
+def _array_decoder(field: Field, flexible: bool, elements: Elements) -> Decode:
     name, nullable = field.name, field.nullable
     smallest = _smallest_element(field, flexible)
     number = FORMATS.get(field.kind) if _conversion(field.kind) is None else None
     element = replace(field, array=False, nullable=False, tag=None)
-    decode_element = _value_decoder(element, flexible, elements_max)
+    decode_element = _value_decoder(element, flexible, elements)
 
     def decode(data: memoryview, position: int) -> tuple[Any, int]:
         if flexible:
@@ -257,8 +269,11 @@ def _array_decoder(field: Field, flexible: bool, elements_max: int) -> Decode:
         if number is not None:
             packing = array_packing(number, count)
             return packing.unpack_from(data, position), position + packing.size
-        if count > elements_max:
-            raise InvalidFrame(f"{name} has {count} elements, more than {elements_max}")
+        if count > elements.each:
+            raise InvalidFrame(f"{name} has {count} elements, more than {elements.each}")
+        elements.left -= count
+        if elements.left < 0:
+            raise InvalidFrame(f"with {name} it has more than {elements.together} elements")
         items = []
         for _ in range(count):
             item, position = decode_element(data, position)

@@ -65,16 +65,18 @@ def _encoder(key: int, version: int, direction: schema.Direction) -> encoder.Enc
 def _reader(
     key: int, version: int, direction: schema.Direction
 ) -> Callable[[memoryview, int], Any]:
-    elements_max = decoder.UNLIMITED
+    elements = decoder.Elements()
     if direction == "request" and key in APIS:
-        elements_max = APIS[ApiKey(key)].request_elements_max
-    decode = decoder.struct_decoder(schema.message(key, version, direction), elements_max)
+        api = APIS[ApiKey(key)]
+        elements = decoder.Elements(api.request_elements_max, api.request_elements_together_max)
+    decode = decoder.struct_decoder(schema.message(key, version, direction), elements)
     what = f"{direction} of api key {key} version {version}"
     # Kafka ignores bytes after a request's body, and librdkafka leaves three bytes there when it asks
     # for the metadata of all topics.
     may_be_longer = direction == "request"
 
     def read(frame: memoryview, offset: int) -> Any:
+        elements.left = elements.together
         try:
             message, end = decode(frame, offset)
         except (IndexError, StructError) as error:

@@ -86,17 +86,17 @@ class RuledNode:
     def ask(self, channel: Channel, key: ApiKey, fields: dict[str, Any], **options: Any) -> Any:
         return self.run(channel.request(key, fields, timeout_s=20, **options))
 
-    def log_in(self, name: str, listener: str = BROKER) -> Channel:
+    def log_in(self, name: str, listener: str = BROKER, client_id: str = "client") -> Channel:
         """A connection of this user."""
 
         async def open_channel() -> Channel:
             server = self.node.servers[listener]
-            before = set(server.connections)
             host, port = "127.0.0.1", self.node.endpoints[listener].port
-            channel = await Channel.open(self._runtime.network, host, port, f"client of {name}")
+            channel = await Channel.open(self._runtime.network, host, port, client_id)
             await channel.negotiate(20)
-            (mine,) = set(server.connections) - before
-            mine.authenticated(user(name))
+            mine = f":{channel.local[1]}"
+            (connection,) = [each for each in server.connections if each.peer.endswith(mine)]
+            connection.authenticated(user(name))
             return channel
 
         return self.run(open_channel())

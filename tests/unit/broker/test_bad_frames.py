@@ -670,6 +670,21 @@ def test_a_list_of_very_many_short_names_is_not_read(node: FuzzedNode) -> None:
     node.is_well()
 
 
+def test_many_short_lists_are_bounded_together(node: FuzzedNode) -> None:
+    """Each of these is short. Together they would be 300,000 elements in two megabytes."""
+    key, version = ApiKey.INCREMENTAL_ALTER_CONFIGS, 1
+    setting = b"\x02a\x00\x00\x00"  # its name, set, no value, no tags
+    for each, is_read in ((998, True), (1000, False)):
+        resource = b"\x02\x02x" + uvarint(each + 1) + setting * each + b"\x00"
+        body = uvarint(101) + resource * 100 + b"\x01\x00"
+        answer = node.answer_to(BROKER, key, version, body)
+        assert (answer is not None) == is_read, each
+    # What one request used is there for the next.
+    body = uvarint(2) + b"\x02\x02x\x02" + setting + b"\x00" + b"\x01\x00"
+    assert node.answer_to(BROKER, key, version, body) is not None
+    node.is_well()
+
+
 def test_brokers_may_report_about_all_of_their_partitions_at_once() -> None:
     partitions = [{"partition_index": number} for number in range(60_000)]
     topics = [{"topic_id": UUID(int=1), "partitions": partitions}]
@@ -687,6 +702,18 @@ def test_a_message_about_a_long_name_is_cut(node: FuzzedNode) -> None:
     assert len(answer.topics[0].error_message) <= 1000
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_a_topic_without_a_name_is_an_invalid_request_where_answers_need_one(
+    node: FuzzedNode, version: int
+) -> None:
+    for topic in ({"name": None}, {"name": TOPIC, "topic_id": node.topic_id}):
+        answer = node.ask(BROKER, ApiKey.METADATA, version, {"topics": [topic]})
+        assert [int(each.error_code) for each in answer.topics] == [E.INVALID_REQUEST]
+    answer = node.ask(BROKER, ApiKey.METADATA, version, {"topics": [{"name": TOPIC}]})
+    assert [int(each.error_code) for each in answer.topics] == [E.NONE]
+    node.check()
+
+
 def test_a_cursor_that_cannot_be_is_an_invalid_request(node: FuzzedNode) -> None:
     for cursor in (
         {"topic_name": TOPIC, "partition_index": -1},
@@ -695,6 +722,13 @@ def test_a_cursor_that_cannot_be_is_an_invalid_request(node: FuzzedNode) -> None
         fields = {"topics": [{"name": TOPIC}], "response_partition_limit": 10, "cursor": cursor}
         answer = node.ask(BROKER, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields)
         assert [int(topic.error_code) for topic in answer.topics] == [E.INVALID_REQUEST]
+
+
+def test_a_cursor_that_cannot_be_brings_no_name_to_light(node: FuzzedNode) -> None:
+    """A question about all topics is answered with those that the client may describe, and this one with none."""
+    cursor = {"topic_name": TOPIC, "partition_index": -2}
+    fields = {"topics": [], "response_partition_limit": 10, "cursor": cursor}
+    assert not node.ask(BROKER, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields).topics
 
 
 def test_only_records_may_be_long() -> None:

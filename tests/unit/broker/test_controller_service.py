@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
-from controller_cluster import BROKER_PORT, CONTROLLER_PORT, BrokerNode, Cluster
+from controller_cluster import BROKER_PORT, CONTROLLER_PORT, BrokerNode, Cluster, ControllerNode
 
+from ottla.broker.cluster.controller_commands import CONTROLLER_APIS
 from ottla.broker.cluster.lifecycle import BrokerState, RegistrationRefused
 from ottla.metadata.records import BROKER_RESOURCE
 from ottla.security.principal_data import principal_to_bytes
-from ottla.security.principals import ANONYMOUS
-from ottla.wire.apis import ApiKey
+from ottla.security.principals import ANONYMOUS, user
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import read_response_header, request_frame
 from ottla.wire.messages import read_response, write_request
@@ -344,3 +348,95 @@ def test_the_same_seed_gives_the_same_history() -> None:
             return cluster.world.digest()
 
     assert history(3) == history(3)
+
+
+ONE_REPLICA = {"name": "t", "num_partitions": 1, "replication_factor": 1}
+TOKEN = {"renewers": (), "max_lifetime": -1}
+ALICE = SimpleNamespace(
+    client_id="client", connection=SimpleNamespace(principal=user("alice"), peer_host="10.0.0.9")
+)
+"""A request of hers, as far as it is looked at when another one is made for her."""
+
+
+def two_controllers(cluster: Cluster) -> tuple[ControllerNode, ControllerNode, BrokerNode]:
+    first, second = cluster.controller(100), cluster.controller(101)
+    first.lead()
+    (broker,) = cluster.brokers(1)
+    return first, second, broker
+
+
+def test_only_a_new_token_is_made_twice_by_asking_twice() -> None:
+    assert [key for key, api in CONTROLLER_APIS.items() if not api.is_repeatable] == [
+        ApiKey.CREATE_DELEGATION_TOKEN
+    ]
+
+
+def test_a_request_whose_answer_is_lost_is_repeated_unless_that_doubles_it() -> None:
+    with Cluster(delegation_token_secret_key="secret") as cluster:
+        first, second, broker = two_controllers(cluster)
+        topic = {**TOPIC, "topics": [ONE_REPLICA]}
+
+        def ask(key: ApiKey, fields: dict[str, Any], done: Callable[[], bool]) -> Any:
+            """The first controller does it, and is cut off before it can say so."""
+            asked = broker.to_controller.request_for(cast(Any, ALICE), key, fields, timeout_s=5)
+            answers: list[Any] = []
+
+            async def collect() -> None:
+                try:
+                    answers.append(await asked)
+                except TimeoutError as error:
+                    answers.append(error)
+
+            create_topic(cluster, broker)  # so it has a connection to the first controller
+            cluster.world.network.block("c100", "b1")
+            broker.host.run(collect(), name="asks")
+            cluster.until(done, 2)
+            second.lead()
+            cluster.until(lambda: bool(answers), 4)
+            cluster.world.network.heal()
+            first.lead()
+            return answers[0]
+
+        image = cluster.log
+        again = ask(ApiKey.CREATE_TOPICS, topic, lambda: "t" in image.image.topics)
+        assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        lost = ask(
+            ApiKey.CREATE_DELEGATION_TOKEN, TOKEN, lambda: bool(image.image.delegation_tokens)
+        )
+        assert isinstance(lost, TimeoutError) and "may have done this" in str(lost)
+        assert len(image.image.delegation_tokens) == 1
+
+
+def test_a_controller_that_loses_its_place_does_not_ask_for_a_second_token() -> None:
+    """What it did not commit, its successor may have."""
+    with Cluster(delegation_token_secret_key="secret") as cluster:
+        first, second, _ = two_controllers(cluster)
+        for key, fields, outside in (
+            (ApiKey.CREATE_TOPICS, {**TOPIC, "topics": [ONE_REPLICA]}, ErrorCode.NOT_CONTROLLER),
+            (ApiKey.CREATE_DELEGATION_TOKEN, TOKEN, ErrorCode.NONE),
+        ):
+            version = APIS[key].max_version
+            inner = request_frame(key, version, 5, "client", write_request(key, version, fields))[
+                4:
+            ]
+            answers: list[Any] = []
+
+            async def ask(data: bytes, answers: list[Any]) -> None:
+                client = cluster.world.node("client").runtime
+                channel = await Channel.open(
+                    client.network, first.host.address, CONTROLLER_PORT, "client"
+                )
+                answers.append(await channel.request(ApiKey.ENVELOPE, envelope(data)))
+
+            end = cluster.log.end
+            cluster.world.node("client").run(ask(inner, answers), name="asks")
+            cluster.until(lambda before=end: cluster.log.end > before, 1)
+            second.lead()
+            cluster.until(lambda given=answers: bool(given), 2)
+            assert answers[0].error_code == outside
+            if outside == ErrorCode.NONE:
+                frame = memoryview(answers[0].response_data)
+                _, body = read_response_header(key, version, frame)
+                told = read_response(key, version, frame, body)
+                assert told.error_code == ErrorCode.REQUEST_TIMED_OUT
+            first.lead()

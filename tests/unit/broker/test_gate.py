@@ -442,7 +442,7 @@ def test_a_session_that_is_over_ends_with_the_next_request() -> None:
         async with world(reauth_ms=100) as it:
             channel = await it.log_in("SCRAM-SHA-512")
             assert channel._next_login is not None
-            channel._next_login.cancel()
+            channel._forget_next_login()
             (connection,) = it.server.connections
             await until(lambda: connection.gate is not None)
             assert not connection.closed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from ottla.config import ConfigError, Settings
 from ottla.local.certificates import issue_node, new_authority
 from ottla.metadata.records import BROKER_RESOURCE
 from ottla.runtime.real import real_runtime
-from ottla.runtime.seams import Identity
+from ottla.runtime.seams import Identity, TlsRefused
 from ottla.security.principals import ANONYMOUS, user
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -261,3 +262,30 @@ def test_a_login_that_fails_is_a_connection_that_could_not_be_made() -> None:
     with pytest.raises(ConnectionError, match="not logged in at h:1"):
         asyncio.run(Channel.open(dialer, "h", 1, "c"))
     assert fake.aborted
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"ssl.keystore.location": "absent.pem"}, "absent.pem"),
+        ({"ssl.keystore.type": "PKCS12"}, "PKCS12"),
+        ({"ssl.keystore.key": "x"}, "ssl.keystore"),
+        (
+            {"ssl.truststore.certificates": "x"},
+            "is given together with ssl.truststore.certificates",
+        ),
+    ],
+)
+def test_stores_that_cannot_be_are_refused_before_they_are_set(
+    tmp_path: Path, changes: dict[str, str], why: str
+) -> None:
+    security = loaded(settings(tmp_path))
+    internal = security.tls("INTERNAL")
+    assert internal is not None
+    before = internal.certificate
+    named = {f"listener.name.internal.{name}": value for name, value in changes.items()}
+    with pytest.raises((ConfigError, TlsRefused), match=re.escape(why)):
+        security.check(named)
+    security.check({"listener.name.internal.ssl.keystore.location": stored(tmp_path / "new.pem")})
+    security.check({"listener.name.others.ssl.keystore.location": "of another node"})
+    assert internal.certificate == before, "a check changes nothing"

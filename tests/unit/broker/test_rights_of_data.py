@@ -1,11 +1,10 @@
-"""Every row of `security.needs` about data and its description: who has nothing is refused, who lacks one right is refused
-with its code, and who has exactly the rights is served."""
+"""What is said about topics to those who may see them and to those who may not: no answer tells a stranger what exists. Which request
+needs which right is in `test_rights_by_row`."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -13,13 +12,10 @@ from uuid import UUID
 import pytest
 from guarded_node import (
     ABSENT,
-    ANN,
-    NAMES,
     TOPIC,
     GuardedNode,
     acl,
     asked,
-    batch,
     fetch_request,
     fetched,
     partition,
@@ -27,33 +23,11 @@ from guarded_node import (
     raw,
 )
 
-from ottla.security.needs import DESCRIBE_TOPIC, ON_BROKER, Need, RequestForm, Right
+from ottla.security.needs import Right
 from ottla.security.operations import AclOperation, ResourceType
 from ottla.wire.apis import APIS, ApiKey
-from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode
-from ottla.wire.internal_topics import ADMIN_CLIENT_ID, GROUP_METADATA_TOPIC
 from ottla.wire.types import ZERO_UUID
-
-REFUSALS = {29, 30, 31, 53}
-NOT_SHOWN = -99
-MINE = (
-    ApiKey.PRODUCE,
-    ApiKey.FETCH,
-    ApiKey.LIST_OFFSETS,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    ApiKey.METADATA,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-    ApiKey.DELETE_RECORDS,
-    ApiKey.DESCRIBE_PRODUCERS,
-    ApiKey.DESCRIBE_CONFIGS,
-    ApiKey.LIST_CONFIG_RESOURCES,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS,
-    ApiKey.DESCRIBE_LOG_DIRS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-)
-
-Ask = Callable[[Channel, str], Awaitable[int]]
 
 
 @dataclass
@@ -70,32 +44,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         runner.run(node.stop())
 
 
-# -- one request for each form ---------------------------------------------------------------------
-
-
-async def _produce(channel: Channel, topic: str) -> int:
-    return (await produced(channel, topic))[0]
-
-
-async def _produce_in_transaction(channel: Channel, topic: str) -> int:
-    records = batch(transactional=True)
-    return (await produced(channel, topic, records=records, transactional_id="txn"))[0]
-
-
-async def _fetch(channel: Channel, topic: str) -> int:
-    return (await fetched(channel, fetch_request([partition(topic)]))).partitions[0].error
-
-
-async def _fetch_as_replica(channel: Channel, topic: str) -> int:
-    request = fetch_request([partition(topic)], replica=1)
-    return (await fetched(channel, request)).partitions[0].error
-
-
-async def _list_offsets(channel: Channel, topic: str) -> int:
-    answer = await asked(channel, ApiKey.LIST_OFFSETS, offsets_of(topic))
-    return int(answer.topics[0].partitions[0].error_code)
-
-
 def offsets_of(topic: str, timestamp: int = -1) -> dict[str, Any]:
     wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
     return {
@@ -104,11 +52,6 @@ def offsets_of(topic: str, timestamp: int = -1) -> dict[str, Any]:
         "topics": [{"name": topic, "partitions": [wanted]}],
         "timeout": 1000,
     }
-
-
-async def _epoch_end(channel: Channel, topic: str) -> int:
-    answer = await asked(channel, ApiKey.OFFSET_FOR_LEADER_EPOCH, epoch_end_of(topic))
-    return int(answer.topics[0].partitions[0].error_code)
 
 
 def epoch_end_of(topic: str) -> dict[str, Any]:
@@ -124,21 +67,6 @@ def named(*topics: str, create: bool = False) -> dict[str, Any]:
     }
 
 
-async def _metadata(channel: Channel, topic: str) -> int:
-    return int((await asked(channel, ApiKey.METADATA, named(topic))).topics[0].error_code)
-
-
-async def _create_by_metadata(channel: Channel, topic: str) -> int:
-    answer = await asked(channel, ApiKey.METADATA, named(topic, create=True))
-    return int(answer.topics[0].error_code)
-
-
-async def _all_metadata(channel: Channel, topic: str) -> int:
-    everything = {"topics": None, "allow_auto_topic_creation": True}
-    answer = await asked(channel, ApiKey.METADATA, everything)
-    return 0 if topic in [each.name for each in answer.topics] else NOT_SHOWN
-
-
 def topic_partitions(*topics: str) -> dict[str, Any]:
     return {
         "topics": [{"name": topic} for topic in topics],
@@ -147,162 +75,12 @@ def topic_partitions(*topics: str) -> dict[str, Any]:
     }
 
 
-async def _topic_partitions(channel: Channel, topic: str) -> int:
-    answer = await asked(channel, ApiKey.DESCRIBE_TOPIC_PARTITIONS, topic_partitions(topic))
-    return int(answer.topics[0].error_code)
-
-
-async def _all_topic_partitions(channel: Channel, topic: str) -> int:
-    answer = await asked(channel, ApiKey.DESCRIBE_TOPIC_PARTITIONS, topic_partitions())
-    return 0 if topic in [each.name for each in answer.topics] else NOT_SHOWN
-
-
-async def _delete_records(channel: Channel, topic: str) -> int:
-    wanted = {"partition_index": 0, "offset": 0}
-    fields = {"topics": [{"name": topic, "partitions": [wanted]}], "timeout": 1000}
-    answer = await asked(channel, ApiKey.DELETE_RECORDS, fields)
-    return int(answer.topics[0].partitions[0].error_code)
-
-
-async def _producers(channel: Channel, topic: str) -> int:
-    fields = {"topics": [{"name": topic, "partition_indexes": [0]}]}
-    answer = await asked(channel, ApiKey.DESCRIBE_PRODUCERS, fields)
-    return int(answer.topics[0].partitions[0].error_code)
-
-
 def configs_of(kind: int, name: str) -> dict[str, Any]:
     return {
         "resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
         "include_synonyms": False,
         "include_documentation": False,
     }
-
-
-def _configs(kind: int, name: str | None = None) -> Ask:
-    async def ask(channel: Channel, topic: str) -> int:
-        fields = configs_of(kind, topic if name is None else name)
-        result = (await asked(channel, ApiKey.DESCRIBE_CONFIGS, fields)).results[0]
-        assert bool(result.configs) == (int(result.error_code) == 0)
-        return int(result.error_code)
-
-    return ask
-
-
-async def _config_resources(channel: Channel, topic: str) -> int:
-    answer = await asked(channel, ApiKey.LIST_CONFIG_RESOURCES, {"resource_types": []})
-    assert bool(answer.config_resources) == (int(answer.error_code) == 0)
-    return int(answer.error_code)
-
-
-async def _client_quotas(channel: Channel, topic: str) -> int:
-    fields = {"components": [], "strict": False}
-    return int((await asked(channel, ApiKey.DESCRIBE_CLIENT_QUOTAS, fields)).error_code)
-
-
-async def _log_dirs(channel: Channel, topic: str) -> int:
-    answer = await asked(channel, ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
-    assert bool(answer.results) == (int(answer.error_code) == 0)
-    return int(answer.error_code)
-
-
-async def _alter_logger(channel: Channel, topic: str) -> int:
-    config = {"name": "ottla", "config_operation": 0, "value": "INFO"}
-    resource = {"resource_type": 8, "resource_name": "1", "configs": [config]}
-    fields = {"resources": [resource], "validate_only": True}
-    answer = await asked(channel, ApiKey.INCREMENTAL_ALTER_CONFIGS, fields)
-    return int(answer.responses[0].error_code)
-
-
-REQUESTS: dict[tuple[ApiKey, str], Ask] = {
-    (ApiKey.PRODUCE, "no batch is transactional"): _produce,
-    (ApiKey.PRODUCE, "a batch is transactional"): _produce_in_transaction,
-    (ApiKey.PRODUCE, "a topic that brokers write"): _produce,
-    (ApiKey.FETCH, "replica id < 0"): _fetch,
-    (ApiKey.FETCH, "replica id >= 0"): _fetch_as_replica,
-    (ApiKey.LIST_OFFSETS, "always"): _list_offsets,
-    (ApiKey.OFFSET_FOR_LEADER_EPOCH, "always"): _epoch_end,
-    (ApiKey.METADATA, "named topics, or ids"): _metadata,
-    (ApiKey.METADATA, "a topic is missing and may be created"): _create_by_metadata,
-    (ApiKey.METADATA, "all topics"): _all_metadata,
-    (ApiKey.DESCRIBE_TOPIC_PARTITIONS, "named topics"): _topic_partitions,
-    (ApiKey.DESCRIBE_TOPIC_PARTITIONS, "all topics"): _all_topic_partitions,
-    (ApiKey.DELETE_RECORDS, "always"): _delete_records,
-    (ApiKey.DESCRIBE_PRODUCERS, "always"): _producers,
-    (ApiKey.DESCRIBE_CONFIGS, "a topic"): _configs(2),
-    (ApiKey.DESCRIBE_CONFIGS, "a group"): _configs(32, NAMES[ResourceType.GROUP]),
-    (ApiKey.DESCRIBE_CONFIGS, "a broker, its loggers, or client metrics"): _configs(4, "1"),
-    (ApiKey.LIST_CONFIG_RESOURCES, "always"): _config_resources,
-    (ApiKey.DESCRIBE_CLIENT_QUOTAS, "always"): _client_quotas,
-    (ApiKey.DESCRIBE_LOG_DIRS, "always"): _log_dirs,
-    (
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        "loggers of this broker; the rest is the controller's",
-    ): _alter_logger,
-}
-
-_fresh = (f"new-{number}" for number in itertools.count())
-
-
-def topic_for(key: ApiKey, form: RequestForm) -> str:
-    if form.when == "a topic that brokers write":
-        return GROUP_METADATA_TOPIC
-    return next(_fresh) if form.when == "a topic is missing and may be created" else TOPIC
-
-
-FORMS = [
-    pytest.param(key, form, id=f"{APIS[key].name}: {form.when}")
-    for key in MINE
-    for form in ON_BROKER[key]
-]
-
-
-def test_every_form_has_a_request() -> None:
-    assert set(REQUESTS) == {(key, form.when) for key in MINE for form in ON_BROKER[key]}
-
-
-def _name(right: Right, topic: str) -> str | None:
-    return topic if right.resource_type is ResourceType.TOPIC else None
-
-
-@pytest.mark.parametrize(("key", "form"), FORMS)
-def test_a_request_needs_exactly_what_its_row_says(
-    running: Running, key: ApiKey, form: RequestForm
-) -> None:
-    async def code(*rights: Right) -> int:
-        topic = topic_for(key, form)
-        node.allow(*(acl(right, _name(right, topic)) for right in rights))
-        client_id = ADMIN_CLIENT_ID if topic == GROUP_METADATA_TOPIC else "client"
-        channel = await node.client(ANN, client_id)
-        try:
-            return await REQUESTS[key, form.when](channel, topic)
-        finally:
-            channel.close()
-
-    def refused(need: Need) -> int:
-        return NOT_SHOWN if form.left_out else int(need.denied)
-
-    async def run() -> None:
-        assert await code() == refused(form.needs[0])
-        for place, lacking in enumerate(form.needs):
-            others = [need.any_of[0] for need in form.needs if need is not lacking]
-            if not _implied(others, lacking):
-                assert await code(*others) == refused(lacking), f"without need {place}"
-            for enough in lacking.any_of:
-                seen = await code(*others, enough)
-                assert seen not in REFUSALS | {NOT_SHOWN}, f"{seen} with {enough}"
-
-    node = running.node
-    running.runner.run(run())
-
-
-def _implied(held: list[Right], need: Need) -> bool:
-    """WRITE of a topic lets one DESCRIBE it, and CLUSTER_ACTION may be enough for both."""
-    if set(held) & set(need.any_of):
-        return True
-    return need is DESCRIBE_TOPIC and any(
-        right.resource_type is ResourceType.TOPIC and right.operation is not AclOperation.CREATE
-        for right in held
-    )
 
 
 # -- nobody learns what exists ---------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -163,6 +164,23 @@ def test_settings_are_changed_where_one_may_and_refused_elsewhere(ruled: RuledNo
         "": 31,
         "odd": 42,
     }
+
+
+def test_a_controller_changes_its_own_log_levels(ruled: RuledNode) -> None:
+    module = "ottla.broker.server.connections"
+    channel = ruled.log_in(ruled.somebody(on_cluster(O.CLUSTER_ACTION)), CONTROLLER)
+
+    def alter(operation: int, value: str | None, node: str = "1") -> int:
+        change = {"name": module, "config_operation": operation, "value": value}
+        resource = {"resource_type": 8, "resource_name": node, "configs": [change]}
+        fields = {"resources": [resource], "validate_only": False}
+        answer = ruled.ask(channel, ApiKey.INCREMENTAL_ALTER_CONFIGS, fields)
+        return int(answer.responses[0].error_code)
+
+    logger = logging.getLogger(module)
+    assert alter(0, "ERROR") == 0 and logger.level == logging.ERROR
+    assert alter(1, None) == 0 and logger.level == logging.NOTSET
+    assert alter(0, "ERROR", node="2") == 42 and logger.level == logging.NOTSET
 
 
 def test_a_controller_says_what_one_may_do_with_the_cluster(ruled: RuledNode) -> None:

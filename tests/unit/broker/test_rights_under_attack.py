@@ -30,6 +30,7 @@ from guarded_node import (
 from ottla.broker.apis.describe import CACHED_BYTES_MAX
 from ottla.broker.apis.fetch import REFUSED_PARTITIONS_MAX
 from ottla.broker.apis.kept_records import REFUSAL
+from ottla.replica.partition import Partition
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.security.needs import Right
 from ottla.security.operations import (
@@ -51,6 +52,7 @@ OF_TXN = Right(ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE)
 CLUSTER_ACTION = Right(ResourceType.CLUSTER, AclOperation.CLUSTER_ACTION)
 ALTER = Right(ResourceType.CLUSTER, AclOperation.ALTER)
 DESCRIBE = Right(ResourceType.CLUSTER, AclOperation.DESCRIBE)
+DESCRIBE_TOPIC = Right(ResourceType.TOPIC, AclOperation.DESCRIBE)
 REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 NOT_THEIR_TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 LONG_MS = 20_000
@@ -489,5 +491,43 @@ def test_a_logger_keeps_its_level_if_the_change_is_refused(running: Running) -> 
         code = answer.responses[0].error_code
         assert code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert logging.getLogger("ottla.broker").level == before
+
+    running.runner.run(run())
+
+
+# -- ListOffsets -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("right", "replica_id", "end"),
+    [
+        (DESCRIBE_TOPIC, -1, "committed"),
+        (DESCRIBE_TOPIC, 1, "committed"),
+        (DESCRIBE_TOPIC, -2, "log"),
+        (CLUSTER_ACTION, 1, "log"),
+    ],
+)
+def test_who_only_says_to_be_a_replica_is_told_what_consumers_are(
+    running: Running, right: Right, replica_id: int, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka tells it where the log ends, with what is not committed. The id for debugging says to be nobody."""
+
+    async def run() -> None:
+        node = running.node
+        node.allow(acl(right))
+        ends = {"log": node.log_end(), "committed": node.log_end() - 1}
+        monkeypatch.setattr(Partition, "latest_offset", lambda *_: ends["committed"])
+        wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+        answer = await asked(
+            await node.client(),
+            ApiKey.LIST_OFFSETS,
+            {
+                "replica_id": replica_id,
+                "isolation_level": 0,
+                "topics": [{"name": TOPIC, "partitions": [wanted]}],
+            },
+        )
+        (found,) = answer.topics[0].partitions
+        assert (found.error_code, found.offset) == (ErrorCode.NONE, ends[end])
 
     running.runner.run(run())

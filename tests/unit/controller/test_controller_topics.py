@@ -196,6 +196,15 @@ def alter(world: World, name: str, *changes: ConfigChange, kind: int = TOPIC_RES
     return row["error_code"]
 
 
+def test_what_is_appended_to_a_nodes_list_is_added_to_its_default() -> None:
+    world = World(1)
+    name, node = "log.cleanup.policy", "1"
+    alter(world, node, ConfigChange(name, 2, "compact"), kind=BROKER_RESOURCE)
+    assert world.image.config(BROKER_RESOURCE, node) == {name: "delete,compact"}
+    alter(world, node, ConfigChange(name, 3, "compact"), kind=BROKER_RESOURCE)
+    assert world.image.config(BROKER_RESOURCE, node) == {name: "delete"}
+
+
 def test_settings_are_set_deleted_appended_to_and_subtracted_from() -> None:
     world = World(1)
     world.topic()

@@ -36,6 +36,8 @@ from ottla.diagnosis.remedies import UNCLEAN
 from ottla.diagnosis.timeline import WORDS, in_words, story_of_partition, told
 from ottla.diagnosis.topics import merged
 from ottla.diagnosis.words import brokers, duration, listed
+from ottla.losses.manifest import EpochRange, LossKind, Manifest, State
+from ottla.losses.merge import merge
 
 NOW = 1_800_000_000_000
 LOCAL = Commands("", "127.0.0.1:9092", local=True)
@@ -359,6 +361,35 @@ def test_lost_records_are_counted_and_their_offsets_named() -> None:
     assert "(offsets 100 to 149)" in " ".join(explained.cause)
     assert "It keeps a copy at most until 2027-01-22 07:59:58" in " ".join(explained.cause)
     assert "has committed an offset beyond 100 may skip new records" in explained.consumers[0]
+
+
+def test_what_the_copies_say_is_more_than_what_one_replica_knew() -> None:
+    election, cut = lost_records()
+    unsure = replace(cut, fields={**cut.fields, "below_high_watermark": False})
+    explained = of_partition(WHOLE, cluster(), election, unsure)
+    assert "which may have been committed" in explained.headline
+    known = replace(WHOLE, losses=tuple(merge([kept_aside()])))
+    explained = of_partition(known, cluster(), election, unsure)
+    assert "which had been committed. Broker 1 kept a copy aside." in explained.headline
+    assert not explained.ok
+    partly = replace(WHOLE, losses=tuple(merge([kept_aside()._replace(committed_end=120)])))
+    explained = of_partition(partly, cluster(), election, unsure)
+    assert "20 had been committed, the others may have been" in explained.headline
+
+
+def test_recovered_records_need_no_recovery() -> None:
+    recovered = merge([kept_aside()._replace(recovered_to="orders-recovered")])
+    now = replace(WHOLE, losses=tuple(recovered), unclean=True)
+    explained = of_partition(now, cluster(), *lost_records())
+    assert "They were copied to orders-recovered." in explained.headline and explained.ok
+    assert not any("recover --" in command for command in commands_of(explained))
+
+
+def kept_aside() -> Manifest:
+    return Manifest(
+        "b8cd", LossKind.TRUNCATION, State.KEPT, "orders", "id", 0, 100, 150, 150,
+        (EpochRange(4, 100, 150),), 50, 5_000, NOW - 2_000, "unclean election", 3, 5, 1,
+    )  # fmt: skip
 
 
 def lost_records() -> list[Happened]:

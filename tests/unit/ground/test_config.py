@@ -306,6 +306,10 @@ def test_settings_that_kafka_changes_at_run_time_are_taken_though_they_do_nothin
         "log.cleaner.threads",
         "log.cleaner.io.buffer.size",
         "log.cleaner.io.buffer.load.factor",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
     ):
         validate_broker_config({name: "2"})
     assert not INERT.keys() & (NAMES | DYNAMIC)
@@ -322,6 +326,8 @@ def test_settings_that_kafka_changes_at_run_time_are_taken_though_they_do_nothin
         ("log.cleaner.io.buffer.load.factor", "x", "not a number"),
         ("log.cleaner.threads", "-1", "-1 is below 0"),
         ("transaction.partition.verification.enable", "2", "neither true nor false"),
+        ("sasl.kerberos.min.time.before.relogin", "soon", "not a whole number"),
+        ("sasl.login.refresh.min.period.seconds", "32768", "32768 is not between"),
         ("group.share.assignment.interval.ms", "5", "share groups are not served yet"),
         ("group.streams.assignment.interval.ms", "5", "streams groups are not served yet"),
         ("share.coordinator.cached.buffer.max.bytes", "5", "share groups are not served yet"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
+from ottla.local import secure
+from ottla.local.certificates import read_certificates
 from ottla.local.cluster import LocalCluster, locked
 from ottla.local.node_log import open_log
-from ottla.local.secure import decoy_secret
+from ottla.local.secure import certificate_file, decoy_secret, renew_in_time
 
 
 @pytest.fixture
@@ -48,3 +51,25 @@ def test_no_two_clusters_have_the_same_decoy_secret_before_they_are_made(tmp_pat
     one, other = (LocalCluster(tmp_path / name, "id", [], secure=True) for name in ("a", "b"))
     assert decoy_secret(one) != decoy_secret(other)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nodes_start_with_certificates_that_last(
+    made: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = certificate_file(made, 1)
+    first = file.read_bytes()
+    assert renew_in_time(made, [1]) == []
+    assert file.read_bytes() == first
+    later = secure.now() + datetime.timedelta(days=2)
+    monkeypatch.setattr(secure, "now", lambda: later)
+    assert renew_in_time(made, [1]) == [1]
+    (renewed,) = read_certificates(file)
+    assert renewed.not_valid_after_utc > later + datetime.timedelta(days=29)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert renew_in_time(made, [1]) == []
+
+
+def test_a_certificate_that_cannot_be_read_is_made_anew(made: LocalCluster) -> None:
+    certificate_file(made, 1).write_bytes(b"nothing")
+    assert renew_in_time(made, [1]) == [1]
+    assert read_certificates(certificate_file(made, 1))

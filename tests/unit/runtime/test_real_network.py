@@ -227,6 +227,56 @@ def test_a_reset_by_the_peer_is_told_once(play: Play, sending: bool) -> None:
     play(scenario)
 
 
+def reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+    client.close()
+
+
+def test_a_reset_right_after_bytes_is_noticed(play: Play) -> None:
+    """uvloop calls a reader once after an error: the one that took these bytes was called for the last time."""
+
+    async def scenario(server: Server) -> None:
+        for _ in range(20):
+            client = await server.raw_client()
+            peer = server.peers[-1]
+            client.send(pack(">i", 5) + b"whole" + pack(">i", 5) + b"ha")
+            reset(client)
+            await until(lambda: peer.lost != [])  # noqa: B023
+            assert peer.frames == [b"whole"] and len(peer.lost) == 1
+
+    play(scenario)
+
+
+def test_a_reset_is_noticed_by_who_reads_nothing(play: Play) -> None:
+    async def scenario(server: Server) -> None:
+        client = await server.raw_client()
+        peer = server.peers[0]
+        peer.connection.pause_reading()
+        client.send(pack(">i", 5) + b"whole")
+        reset(client)
+        await until(lambda: peer.lost != [])
+        assert peer.frames == [] and len(peer.lost) == 1
+
+    play(scenario)
+
+
+def test_what_came_before_an_orderly_end_waits_for_who_reads_nothing(play: Play) -> None:
+    async def scenario(server: Server) -> None:
+        client = await server.raw_client()
+        peer = server.peers[0]
+        peer.connection.pause_reading()
+        client.send(pack(">i", 5) + b"whole")
+        client.close()
+        other = await server.raw_client()  # by then the end has come, too
+        assert (peer.frames, peer.lost) == ([], [])
+        peer.connection.resume_reading()
+        await until(lambda: peer.lost != [])
+        assert peer.frames == [b"whole"]
+        other.close()
+
+    play(scenario)
+
+
 def test_without_descriptors_accepting_pauses_and_goes_on_later(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from ottla.broker.server.credentials import KnownUsers
 from ottla.controller.credentials import scram_record
 from ottla.metadata.records import DelegationTokenRecord
 from ottla.security import scram
-from ottla.security.login import Accepted, Challenge, LoginRefused
+from ottla.security.login import Accepted, Challenge, LoginRefused, Work
 from ottla.security.principal_data import principal_from_bytes, principal_to_bytes
 from ottla.security.principals import ANONYMOUS, TokenPrincipal, user
 from ottla.security.secrets import Secret
@@ -63,6 +63,11 @@ def log_in(
     challenge = server.evaluate(client.first())
     assert isinstance(challenge, Challenge)
     accepted = server.evaluate(client.final(challenge.message))
+    if isinstance(accepted, Work):
+        found = accepted.run()
+        if found is None:
+            raise LoginRefused("in a thread")
+        accepted = found
     assert isinstance(accepted, Accepted)
     client.check(accepted.message)
     return accepted
@@ -83,16 +88,33 @@ def test_a_token_is_found_by_its_whole_hmac() -> None:
 
 @EACH
 def test_nodes_with_one_secret_make_the_same_credential(mechanism: scram.Mechanism) -> None:
-    ours, others = (keys.credential(mechanism, "id") for keys in (KEYS, TokenKeys(SECRET)))
+    ours, others = (keys.credentials(mechanism, "id")[0] for keys in (KEYS, TokenKeys(SECRET)))
     assert (ours.salt, ours.stored_key, ours.server_key, ours.iterations) == (
         others.salt,
         others.stored_key,
         others.server_key,
         others.iterations,
     )
-    salts = {KEYS.credential(each, id).salt for each in scram.MECHANISMS.values() for id in "ab"}
+    salts = {
+        KEYS.credentials(each, id)[0].salt for each in scram.MECHANISMS.values() for id in "ab"
+    }
     assert len(salts) == 4
-    assert TokenKeys(Secret("another")).credential(mechanism, "id").salt != ours.salt
+    assert TokenKeys(Secret("another")).credentials(mechanism, "id")[0].salt != ours.salt
+
+
+@EACH
+def test_tokens_of_the_previous_secret_count_while_it_is_given(mechanism: scram.Mechanism) -> None:
+    rotated = TokenKeys(Secret("the next secret"), SECRET)
+    for password in (KEYS.password("id"), rotated.password("id")):
+        assert log_in(known(rotated), mechanism, "id", password).user == "alice"
+    assert rotated.find(KEYS.hmac("id"), ["other", "id"]) == "id"
+    assert rotated.find(rotated.hmac("id"), ["other", "id"]) == "id"
+    assert rotated.hmac("id") == TokenKeys(Secret("the next secret")).hmac("id")
+    for keys in (rotated, TokenKeys(Secret("the next secret"))):
+        with pytest.raises(LoginRefused):
+            log_in(known(keys), mechanism, "id", TokenKeys(Secret("older")).password("id"))
+    with pytest.raises(LoginRefused):
+        log_in(known(TokenKeys(Secret("the next secret"))), mechanism, "id", KEYS.password("id"))
 
 
 @EACH
@@ -103,6 +125,33 @@ def test_who_has_the_token_logs_in_as_its_owner_until_it_is_over(
     assert accepted.user == "alice" and accepted.by_token
     assert accepted.expires_ms == 5_000
     assert accepted.rests_on == ("id", TOKEN)
+
+
+@EACH
+def test_the_key_of_a_token_is_made_in_a_thread_whether_it_exists_or_not(
+    mechanism: scram.Mechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes milliseconds. On the event loop all others would wait, and the time would tell who exists."""
+    made: list[str] = []
+    credentials = TokenKeys.credentials
+
+    def counted(
+        keys: TokenKeys, mechanism: scram.Mechanism, token_id: str
+    ) -> tuple[scram.Credential, ...]:
+        made.append(token_id)
+        return credentials(keys, mechanism, token_id)
+
+    monkeypatch.setattr(TokenKeys, "credentials", counted)
+    for name in ("id", "id", "other"):
+        server = known().rules([mechanism.name], {}, {}).mechanisms[mechanism.name]()
+        client = scram.ScramClient(mechanism, name, KEYS.password(name), "nonce", by_token=True)
+        challenge = server.evaluate(client.first())
+        assert isinstance(challenge, Challenge)
+        work = server.evaluate(client.final(challenge.message))
+        assert isinstance(work, Work)
+        assert not made
+        assert (work.run() is not None) == (name == "id")
+        assert made.pop() == name
 
 
 @EACH

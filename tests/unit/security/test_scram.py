@@ -92,6 +92,7 @@ def test_another_implementation_logs_in_here(mechanism: Mechanism) -> None:
     at = server(mechanism)
     theirs.set_server_first(challenge(at, theirs.get_client_first().encode()).decode())
     accepted = at.evaluate(theirs.get_client_final().encode())
+    assert isinstance(accepted, Accepted)
     theirs.set_server_final(accepted.message.decode())
 
 

@@ -279,3 +279,49 @@ def test_a_channel_talks_over_real_sockets() -> None:
         listener.close()
 
     asyncio.run(main())
+
+
+class Token:
+    mechanism = "PLAIN"
+
+    def first(self) -> bytes:
+        return b"token"
+
+    def answer(self, message: bytes) -> bytes | None:
+        return None
+
+
+def test_a_login_that_is_due_comes_before_the_next_request_if_the_loop_stood_still() -> None:
+    async def until_sent(peer: Peer, count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(peer.sent) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+    async def log_in(peer: Peer, first: int, session_ms: int) -> None:
+        await until_sent(peer, first + 1)
+        peer.answer(first, {"mechanisms": ("PLAIN",)})
+        await until_sent(peer, first + 2)
+        peer.answer(first + 1, {"session_lifetime": session_ms})
+
+    async def talk(channel: Channel, peer: Peer) -> None:
+        logged_in = await started(channel.log_in(Token))
+        await log_in(peer, 0, 60_000)
+        await logged_in
+        asked = await started(channel.request(ApiKey.DESCRIBE_CLUSTER, {}, version=1))
+        peer.answer(2, {"cluster_id": "before"})
+        assert (await asked).cluster_id == "before"
+        loop = asyncio.get_running_loop()
+        later = loop.time() + 100
+        loop.time = lambda: later  # type: ignore[method-assign]
+        asked = await started(channel.request(ApiKey.DESCRIBE_CLUSTER, {}, version=1))
+        await log_in(peer, 3, 60_000)
+        await until_sent(peer, 6)
+        peer.answer(5, {"cluster_id": "after"})
+        assert (await asked).cluster_id == "after"
+        assert [header.api_key for header in peer.headers()[3:]] == [
+            ApiKey.SASL_HANDSHAKE,
+            ApiKey.SASL_AUTHENTICATE,
+            ApiKey.DESCRIBE_CLUSTER,
+        ]
+
+    conversation(talk)

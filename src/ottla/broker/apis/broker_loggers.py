@@ -13,7 +13,7 @@ from typing import Any
 from ottla.broker.server.connections import Handler, Request
 from ottla.broker.server.registration import serves
 from ottla.metadata.records import BROKER_LOGGER_RESOURCE
-from ottla.security.needs import ALTER_CLUSTER_CONFIGS, NOT_ALLOWED
+from ottla.security.needs import ALTER_CLUSTER_CONFIGS, NOT_ALLOWED, Need
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -37,9 +37,10 @@ def levels() -> dict[str, str]:
 
 
 class LoggerHandlers:
-    def __init__(self, node_id: int, forward: Handler) -> None:
+    def __init__(self, node_id: int, forward: Handler, need: Need = ALTER_CLUSTER_CONFIGS) -> None:
         self._node_id = node_id
         self._forward = forward
+        self._need = need
 
     @serves(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     def incremental_alter_configs(self, request: Request) -> None:
@@ -53,8 +54,8 @@ class LoggerHandlers:
         for resource in message.resources:
             error, why = ErrorCode.NONE, None
             try:
-                if not ALTER_CLUSTER_CONFIGS.met(request.rights):
-                    raise KafkaError(ALTER_CLUSTER_CONFIGS.denied, NOT_ALLOWED)
+                if not self._need.met(request.rights):
+                    raise KafkaError(self._need.denied, NOT_ALLOWED)
                 self._alter(resource, message.validate_only)
                 if (authorizer := request.connection.server.authorizer) is not None:
                     authorizer.ask_again()  # its audit may want to hear of more now, or of less

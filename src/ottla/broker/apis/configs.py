@@ -227,12 +227,16 @@ class DescribeConfigsHandler:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
             )
-        for setting, value in sorted(self._image().config(CLIENT_METRICS_RESOURCE, name).items()):
+        own = self._image().config(CLIENT_METRICS_RESOURCE, name)
+        for setting, row in CLIENT_METRICS_SETTINGS.items():
+            synonyms = [(setting, row.default, SOURCE_DEFAULT)]
+            if setting in own:
+                synonyms.insert(0, (setting, own[setting], SOURCE_CLIENT_METRICS))
             yield {
                 "name": setting,
-                "synonyms": [(setting, value, SOURCE_CLIENT_METRICS)],
-                "type": CLIENT_METRICS_SETTINGS[setting],
-                "doc": "",
+                "synonyms": synonyms,
+                "type": row.type_name,
+                "doc": row.doc,
                 "read_only": False,
             }
 

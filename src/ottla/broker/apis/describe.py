@@ -39,6 +39,8 @@ CACHED_BYTES_MAX = 32 * 1024 * 1024
 CACHED_TOPICS_MAX = 1000
 """An answer about more topics than this is not kept, unless it is about all of them."""
 AUTO_CREATE_TIMEOUT_S = 5.0
+NULL_NAMES_FROM = 12
+"""The version of Metadata from which on a topic can be named by its id alone."""
 AUTO_CREATE_MAX = 1000
 """Topics that one request makes; a client that names more asks again for those that it lacks."""
 
@@ -129,6 +131,13 @@ class DescribeHandlers:
         topics = message.topics
         if topics is not None and version == 0 and not topics:
             topics = None
+        if 10 <= version < NULL_NAMES_FROM and not all(
+            t.name and not t.topic_id for t in topics or ()
+        ):
+            # Null and ids can be said in these versions, and are not allowed: Kafka's answer.
+            wrong = {"error_code": ErrorCode.INVALID_REQUEST, "is_internal": False}
+            request.respond({"topics": [{**wrong, "name": t.name or ""} for t in topics or ()]})
+            return
         asked = (
             None
             if topics is None
@@ -460,7 +469,9 @@ class DescribeHandlers:
             {topic.name for topic in message.topics} or image.topics.keys() - UNLISTED_TOPICS
         )
         if start_partition < 0 or (message.topics and start_topic and start_topic not in names):
-            request.respond({"topics": [_invalid_request(name) for name in names]})
+            # Nothing but what was asked for: the client may not know of others.
+            asked = sorted({topic.name for topic in message.topics})
+            request.respond({"topics": [_invalid_request(name) for name in asked]})
             return
         topics: list[dict[str, Any]] = []
         refused: list[dict[str, Any]] = []

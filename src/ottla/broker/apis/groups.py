@@ -197,7 +197,10 @@ class GroupHandlers:
     def about_one(self, request: Request) -> None:
         """SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5: the shard of the group decides."""
         message, rights = request.message(), request.rights
-        if rights is not None and not needs.READ_GROUP.met(rights, message.group_id):
+        if None in (field(message, "protocol_type", ""), field(message, "protocol_name", "")):
+            # SyncGroup 5 must name both. Kafka looks at it first.
+            self.refuse(request, message, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif rights is not None and not needs.READ_GROUP.met(rights, message.group_id):
             self.refuse(request, message, needs.READ_GROUP.denied)
         else:
             self.ask(request, message)

@@ -17,7 +17,8 @@ from ottla.log.errors import LogDirError
 from ottla.replica.observer import News
 from ottla.replica.partition import ANY_EPOCH, Partition
 from ottla.runtime.turns import Turns
-from ottla.security.needs import DELETE_FROM_TOPIC, DESCRIBE_TOPIC_OR_FOLLOW
+from ottla.security.needs import CLUSTER_ACTION, DELETE_FROM_TOPIC, DESCRIBE_TOPIC_OR_FOLLOW
+from ottla.security.operations import CLUSTER_NAME
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -61,6 +62,9 @@ class OffsetHandlers:
             return
         read_committed = int(messages.field(message, "isolation_level", 0)) == 1
         replica_id = int(message.replica_id)
+        if replica_id >= 0 and not CLUSTER_ACTION.sees(request.rights, CLUSTER_NAME):
+            # Kafka believes it, and tells it the end of the log, with what is not committed.
+            replica_id = CONSUMER
         counts = Counter(
             (topic.name, asked.partition_index)
             for topic in message.topics
@@ -292,16 +296,15 @@ class OffsetHandlers:
         self, partition: Partition, target: int, timeout_s: float
     ) -> tuple[int, ErrorCode]:
         """(low watermark, error) once every live replica has deleted, or the time is over."""
+
+        def is_done() -> bool:
+            return partition.leadership is None or partition.leadership.low_watermark >= target
+
         try:
-            await asyncio.wait_for(
-                self._replicas.purgatory.until(
-                    partition,
-                    lambda: (
-                        partition.leadership is None or partition.leadership.low_watermark >= target
-                    ),
-                ),
-                timeout_s,
-            )
+            if not is_done():  # no time at all is enough for what is done already
+                await asyncio.wait_for(
+                    self._replicas.purgatory.until(partition, is_done), timeout_s
+                )
             low_watermark = partition.leading().low_watermark
         except KafkaError as error:
             return NO_OFFSET, error.code

@@ -25,7 +25,8 @@ class DescribeTokensHandler:
         self._settings = settings
         self._image = image
         secret = settings.delegation_token_secret_key
-        self._keys = None if secret is None else TokenKeys(secret)
+        previous = settings.delegation_token_secret_key_previous
+        self._keys = None if secret is None else TokenKeys(secret, previous)
 
     @serves(ApiKey.DESCRIBE_DELEGATION_TOKEN)
     def __call__(self, request: Request) -> None:

@@ -1,8 +1,9 @@
 """A node's connection to the active controller, wherever that is (Kafka's NodeToControllerChannelManager).
 
 It is opened when first needed and follows the quorum's leader. A request is tried again on NOT_CONTROLLER and on a lost
-connection until its time is over. If an answer was lost and the request is repeated, the controller refuses it the
-second time (partition epochs, names that exist already).
+connection until its time is over. If an answer was lost and the request is repeated, the second one finds everything as
+it shall be, or the controller refuses it (partition epochs, names that exist already). The few of which that is not so
+(`ControllerApi.is_repeatable`) are not repeated once they were sent. Kafka repeats these, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ottla.broker.cluster.controller_commands import refusal
+from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, refusal
 from ottla.broker.server.connections import Request
 from ottla.broker.server.deadlines import is_set_within
 from ottla.broker.server.registration import serves
@@ -34,17 +35,21 @@ RETRY_S = 0.02
 RETRY_DOUBLINGS = 3
 NO_LEADER_S = 1.0
 FORWARD_TIMEOUT_S = 30.0
+MAYBE_DONE = (
+    "the connection to the controller was lost before it answered: it may have done this, or not"
+)
 FRAME_SIZE_BYTES = 4
 """A request within an Envelope has no size before it."""
 
 HERE = {
+    ApiKey.ALTER_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
 }
-"""A broker looks at them before it forwards them. It answers what is about its own loggers (see `LoggerHandlers`), and
-refuses requests about tokens that come over a connection where nobody has proved who he is (see `TokenHandlers`)."""
+"""A broker looks at them before it forwards them. It answers what is about its own loggers (see `LoggerHandlers`), refuses
+settings of its listeners that cannot be (see `ListenerConfigsHandler`), and refuses requests about tokens that come over a connection where nobody has proved who he is (see `TokenHandlers`)."""
 FORWARDED = tuple(
     api.key for api in APIS.values() if api.on_broker and api.forwarded and api.key not in HERE
 )
@@ -85,15 +90,19 @@ class ControllerChannel:
         *,
         version: int | None = None,
         timeout_s: float,
+        may_repeat: bool = True,
     ) -> Any:
-        """The answer of an active controller. TimeoutError when none could be had in time."""
+        """The answer of an active controller. TimeoutError when none could be had in time, or if the request was sent, its
+        answer is lost, and it must not be repeated."""
         end = self._clock.monotonic() + timeout_s
         tries = 0
         while (remaining := end - self._clock.monotonic()) > 0:
             self._leader_changed.clear()
+            is_sent = False
             try:
                 channel = await self._open_channel(remaining)
                 remaining = max(0.001, end - self._clock.monotonic())
+                is_sent = True
                 answer = await channel.request(
                     api_key, fields, version=version, timeout_s=remaining
                 )
@@ -101,6 +110,8 @@ class ControllerChannel:
                 logger.debug(
                     "request to the controller failed api=%s error=%s", api_key.name, error
                 )
+                if is_sent and not may_repeat:
+                    raise TimeoutError(MAYBE_DONE) from error
             else:
                 if not _says_not_controller(answer):
                     return answer
@@ -116,13 +127,19 @@ class ControllerChannel:
         version = APIS[api_key].max_version
         body = messages.write_request(api_key, version, fields)
         frame = request_frame(api_key, version, 0, request.client_id, body)[FRAME_SIZE_BYTES:]
-        answer = await self._passed_on(_envelope(request, frame), timeout_s)
+        answer = await self._passed_on(api_key, _envelope(request, frame), timeout_s)
         _, start = read_response_header(api_key, version, answer)
         return messages.read_response(api_key, version, answer, start)
 
-    async def _passed_on(self, envelope: Mapping[str, Any], timeout_s: float) -> memoryview:
+    async def _passed_on(
+        self, inner: ApiKey, envelope: Mapping[str, Any], timeout_s: float
+    ) -> memoryview:
         """The controller's answer to the request in an envelope."""
-        answer = await self.request(ApiKey.ENVELOPE, envelope, timeout_s=timeout_s)
+        api = CONTROLLER_APIS.get(inner)
+        may_repeat = api is None or api.is_repeatable
+        answer = await self.request(
+            ApiKey.ENVELOPE, envelope, timeout_s=timeout_s, may_repeat=may_repeat
+        )
         if answer.error_code != ErrorCode.NONE or answer.response_data is None:
             raise KafkaError(ErrorCode(int(answer.error_code)), "the controller refused it")
         return memoryview(answer.response_data)
@@ -139,7 +156,7 @@ class ControllerChannel:
     async def _forward(self, request: Request, message: Any, fields: Mapping[str, Any]) -> None:
         header = request.header
         try:
-            inner = await self._passed_on(fields, FORWARD_TIMEOUT_S)
+            inner = await self._passed_on(ApiKey(header.api_key), fields, FORWARD_TIMEOUT_S)
             _, body = read_response_header(header.api_key, header.api_version, inner)
             if header.api_key in MUTATING:
                 request.throttle(int.from_bytes(inner[body : body + 4]) / 1000)

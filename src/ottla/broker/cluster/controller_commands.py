@@ -53,6 +53,9 @@ class ControllerApi(NamedTuple):
     this version and later are refused, and older ones are delayed (KIP-599)."""
     by_whom: bool = False
     """Set if who asks decides, and not a right on the cluster: `decide` also gets `caller` and `wall_ms`."""
+    is_repeatable: bool = True
+    """False: done twice, it has two effects. So it is not repeated if it may have been done already, and whoever asked is told
+    REQUEST_TIMED_OUT. Of all others the second one finds everything as it shall be, or is refused."""
 
 
 # Brokers
@@ -604,7 +607,9 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ControllerApi(
         _alter_scram_credentials, _refuse_scram_credentials
     ),
-    ApiKey.CREATE_DELEGATION_TOKEN: ControllerApi(_create_token, _refuse_new_token, by_whom=True),
+    ApiKey.CREATE_DELEGATION_TOKEN: ControllerApi(
+        _create_token, _refuse_new_token, by_whom=True, is_repeatable=False
+    ),
     ApiKey.RENEW_DELEGATION_TOKEN: ControllerApi(_renew_token, _refuse_token, by_whom=True),
     ApiKey.EXPIRE_DELEGATION_TOKEN: ControllerApi(_expire_token, _refuse_token, by_whom=True),
     ApiKey.UPDATE_FEATURES: ControllerApi(_update_features, _refuse_features),

@@ -276,7 +276,10 @@ class ControllerService:
     ) -> Fields:
         await asyncio.wait([append])
         failure = _failure_of(append)
-        return answer if failure is None else CONTROLLER_APIS[key].refuse(message, failure)
+        if failure is None:
+            return answer
+        api = CONTROLLER_APIS[key]
+        return api.refuse(message, failure if api.is_repeatable else _maybe_done())
 
     @serves(*CONTROLLER_APIS)
     def _handle(self, request: Request) -> None:
@@ -336,10 +339,15 @@ class ControllerService:
             mutations = self._mutations(key, header, client.principal)
             caller = Caller(client.principal, rights, None)
             answer, append = self._execute(key, message, caller, asked, mutations)
-            if append is not None:
-                await asyncio.wait([append])
-            if not self._controller.active or (append is not None and _failure_of(append)):
+            if append is None and not self._controller.active:
                 return {"error_code": ErrorCode.NOT_CONTROLLER}
+            if append is not None:
+                # Once it is committed it is done, also if another controller is active by then.
+                await asyncio.wait([append])
+                if _failure_of(append) is not None:
+                    if CONTROLLER_APIS[key].is_repeatable:
+                        return {"error_code": ErrorCode.NOT_CONTROLLER}
+                    answer = CONTROLLER_APIS[key].refuse(message, _maybe_done())
         head = response_header(key, header.api_version, header.correlation_id)
         body = messages.write_response(key, header.api_version, answer)
         return {"error_code": ErrorCode.NONE, "response_data": head + body}
@@ -585,6 +593,13 @@ def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:
     raise error
 
 
+def _maybe_done() -> KafkaError:
+    """Records that this node did not commit may yet be committed by the next leader."""
+    return KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT, "this node leads no more: it may be done, or not"
+    )
+
+
 def client_text(client_id: str | None, host: str, principal: Principal = ANONYMOUS) -> str:
     """For people: which client, of whom, from where."""
     name = client_id or "a client without id"
@@ -668,7 +683,7 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
         tokens=None
         if (secret := settings.delegation_token_secret_key) is None
         else TokenRules(
-            TokenKeys(secret),
+            TokenKeys(secret, settings.delegation_token_secret_key_previous),
             settings.delegation_token_max_lifetime_ms,
             settings.delegation_token_expiry_time_ms,
         ),

@@ -166,10 +166,7 @@ class NodeSecurity:
 
     def settings_changed(self, configs: Mapping[str, str]) -> None:
         """What the metadata says for this node. What cannot be is told, and leaves everything as it was."""
-        before = self._changed
-        # What is set for all nodes may be about listeners that only others have.
-        own = tuple(f"{PREFIX}{listener.lower()}." for listener in self._tls)
-        changed = {name: text for name, text in configs.items() if name.startswith(own)}
+        before, changed = self._changed, self._of_listeners(configs)
         if changed == before:
             return
         self._changed = changed
@@ -178,11 +175,31 @@ class NodeSecurity:
         except ConfigError as error:
             logger.error("settings of a listener are not taken reason=%s", error)
             return
-        differ = {name for name in before | changed if before.get(name) != changed.get(name)}
-        for listener, tls in self._tls.items():
-            begin = f"{PREFIX}{listener.lower()}."
-            if any(name.startswith(begin) for name in differ):
-                self._refresh(listener, tls, settings.security[listener].tls)
+        for listener in self._concerned(before, changed):
+            self._refresh(listener, self._tls[listener], settings.security[listener].tls)
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        """As `settings_changed`, but nothing changes: ConfigError or TlsRefused says why these would not be taken."""
+        changed = self._of_listeners(configs)
+        settings = self._settings.changed(changed)
+        for listener in self._concerned(self._changed, changed):
+            options = settings.security[listener].tls
+            assert options is not None, "the protocol of a listener stays"
+            self._tls[listener].check(options)
+
+    def _of_listeners(self, configs: Mapping[str, str]) -> dict[str, str]:
+        """What is set for all nodes may be about listeners that only others have."""
+        own = tuple(f"{PREFIX}{listener.lower()}." for listener in self._tls)
+        return {name: text for name, text in configs.items() if name.startswith(own)}
+
+    def _concerned(self, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+        """The listeners whose settings differ."""
+        differ = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+        return [
+            listener
+            for listener in self._tls
+            if any(name.startswith(f"{PREFIX}{listener.lower()}.") for name in differ)
+        ]
 
     def _refresh(self, name: str, tls: Tls, options: TlsOptions | None = None) -> None:
         try:

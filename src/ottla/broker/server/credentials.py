@@ -7,6 +7,7 @@ users up, is put together here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -78,10 +79,7 @@ class KnownUsers:
         def lookup(user: str, by_token: bool) -> KnownUser:
             if not by_token:
                 return KnownUser(*self._credential(mechanism, user), user)
-            # Tokens have a shape of their own, whatever the users' is. The NUL, which no name has, keeps the salt apart from that
-            # of a user of this name: two that are alike would say that there is no such token.
-            decoy = self._decoys.credential(mechanism, f"token\0{user}", CredentialShape())
-            return self._by_token(mechanism, user) or KnownUser(decoy, False, user)
+            return self._by_token(mechanism, user)
 
         def begin() -> Conversation:
             nonce = self._random_bytes(scram.NONCE_BYTES).hex()
@@ -89,16 +87,22 @@ class KnownUsers:
 
         return begin
 
-    def _by_token(self, mechanism: Mechanism, token_id: str) -> KnownUser | None:
-        """The owner of this token. Whether it is over is looked at when the login succeeds."""
+    def _by_token(self, mechanism: Mechanism, token_id: str) -> KnownUser:
+        """The owner of this token. Whether it is over is looked at when the login succeeds. A token that does not exist has the
+        same salt as if it did, and costs the same work."""
+        keys = self._token_keys
+        if keys is None:
+            # Tokens have a shape of their own, whatever the users' is. The NUL, which no name has, keeps the salt apart from
+            # that of a user of this name: two that are alike would say that there is no such token.
+            decoy = self._decoys.credential(mechanism, f"token\0{token_id}", CredentialShape())
+            return KnownUser(decoy, False, token_id)
+        shown = Credential(keys.salt(mechanism, token_id), b"", b"", scram.ITERATIONS_MIN)
+        derive = partial(keys.credentials, mechanism, token_id)
         token = self._tokens().get(token_id)
-        if token is None or self._token_keys is None:
-            return None
-        owner = parse_principal(token.owner)
-        if owner.type != USER:
-            return None
-        credential = self._token_keys.credential(mechanism, token_id)
-        return KnownUser(credential, True, owner.name, ends_ms(token), by_token=True)
+        owner = None if token is None else parse_principal(token.owner)
+        if token is None or owner is None or owner.type != USER:
+            return KnownUser(shown, False, token_id, derive=derive)
+        return KnownUser(shown, True, owner.name, ends_ms(token), by_token=True, derive=derive)
 
     def _for_plain(self, user: str) -> tuple[Mechanism, Credential, bool]:
         """By the stronger mechanism, if the user has both. By the one that most users have, if there is no such user."""

@@ -43,7 +43,9 @@ class NodeLogins:
             Decoys(secret, random_bytes),
             random_bytes,
             lambda: image().delegation_tokens,
-            None if token_secret is None else TokenKeys(token_secret),
+            None
+            if token_secret is None
+            else TokenKeys(token_secret, settings.delegation_token_secret_key_previous),
         )
         self._token_ends: dict[str, int] = {}
         """When each token is over, by its id."""

@@ -67,7 +67,7 @@ DENIALS = frozenset((29, 30, 31, 53))
 UNDECIDED = frozenset((ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID))
 """Answers that tell nothing about rights."""
 REQUEST_S_MAX = 3.0
-LONG_POLL_MS = 2000
+LONG_POLL_MS, PATIENT_POLL_MS = 2000, 8000
 FETCH_VERSION = PRODUCE_VERSION = 12
 """The last that name topics."""
 STRANGER: dict[str, Any] = {"producer_id": 10**12, "producer_epoch": 0}
@@ -388,14 +388,14 @@ def _cluster(operation: AclOperation) -> Question:
     return operation, R.CLUSTER, CLUSTER_NAME
 
 
-def _attempts(topic: str) -> list[Attempt]:
-    producer = {"transactional_id": TRANSACTION, **STRANGER}
-    member = {"group_id": GROUP, "generation_id": 1, "member_id": "m"}
+def attempts(topic: str, group: str = GROUP, transaction: str = TRANSACTION) -> list[Attempt]:
+    producer = {"transactional_id": transaction, **STRANGER}
+    member = {"group_id": group, "generation_id": 1, "member_id": "m"}
     offsets = [{"name": topic, "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
     config = {"resource_type": 2, "resource_name": topic}
-    writes = _on(OP.WRITE, R.TRANSACTIONAL_ID, TRANSACTION)
-    joins = _on(OP.READ, R.GROUP, GROUP)
-    sees_group = _on(OP.DESCRIBE, R.GROUP, GROUP)
+    writes = _on(OP.WRITE, R.TRANSACTIONAL_ID, transaction)
+    joins = _on(OP.READ, R.GROUP, group)
+    sees_group = _on(OP.DESCRIBE, R.GROUP, group)
     sees = _on(OP.DESCRIBE, R.TOPIC, topic)
     new = {"name": topic, "num_partitions": 1, "replication_factor": 1}
     quota = {"entity": [{"entity_type": "user", "entity_name": "nobody"}], "ops": []}
@@ -454,19 +454,19 @@ def _attempts(topic: str) -> list[Attempt]:
             by_controller=True,
         ),
         Attempt(
-            ApiKey.FIND_COORDINATOR, {"coordinator_keys": [GROUP], "key_type": 0}, (sees_group,)
+            ApiKey.FIND_COORDINATOR, {"coordinator_keys": [group], "key_type": 0}, (sees_group,)
         ),
         Attempt(
             ApiKey.FIND_COORDINATOR,
-            {"coordinator_keys": [TRANSACTION], "key_type": 1},
-            (_on(OP.DESCRIBE, R.TRANSACTIONAL_ID, TRANSACTION),),
+            {"coordinator_keys": [transaction], "key_type": 1},
+            (_on(OP.DESCRIBE, R.TRANSACTIONAL_ID, transaction),),
         ),
         Attempt(ApiKey.HEARTBEAT, member, (joins,)),
-        Attempt(ApiKey.DESCRIBE_GROUPS, {"groups": [GROUP]}, (sees_group,)),
+        Attempt(ApiKey.DESCRIBE_GROUPS, {"groups": [group]}, (sees_group,)),
         Attempt(
             ApiKey.OFFSET_COMMIT,
             {
-                "group_id": GROUP,
+                "group_id": group,
                 "generation_id_or_member_epoch": 5,
                 "member_id": "m",
                 "group_instance_id": None,
@@ -477,7 +477,7 @@ def _attempts(topic: str) -> list[Attempt]:
         ),
         Attempt(
             ApiKey.INIT_PRODUCER_ID,
-            {"transactional_id": TRANSACTION, "transaction_timeout": 1000},
+            {"transactional_id": transaction, "transaction_timeout": 1000},
             (writes,),
         ),
         Attempt(ApiKey.END_TXN, {**producer, "committed": True}, (writes,)),
@@ -490,11 +490,11 @@ def _attempts(topic: str) -> list[Attempt]:
             (writes, _on(OP.WRITE, R.TOPIC, topic)),
             3,
         ),
-        Attempt(ApiKey.ADD_OFFSETS_TO_TXN, {**producer, "group_id": GROUP}, (writes, joins)),
+        Attempt(ApiKey.ADD_OFFSETS_TO_TXN, {**producer, "group_id": group}, (writes, joins)),
     ]
 
 
-ATTEMPTS = [attempt for topic in TOPICS for attempt in _attempts(topic)]
+ATTEMPTS = [attempt for topic in TOPICS for attempt in attempts(topic)]
 
 
 @dataclass
@@ -565,9 +565,12 @@ class Visitor:
                 else:
                     await self._try(session, self._random.choice(ATTEMPTS))
             except (OSError, TimeoutError, InvalidFrame):
-                broken = self.sessions.pop(node, None)
-                if broken is not None:
-                    broken.channel.abort()
+                self._drop(node)
+
+    def _drop(self, node: int) -> None:
+        broken = self.sessions.pop(node, None)
+        if broken is not None:
+            broken.channel.abort()
 
     # Logins
 
@@ -691,13 +694,15 @@ class Visitor:
             needs = (_on(OP.WRITE, R.TRANSACTIONAL_ID, transactional_id), *needs)
         self._judge(self._asked(session, "PRODUCE", needs, sent_at), [result.error])
 
-    async def _fetch(self, session: VisitorSession, topic: str) -> None:
+    async def _fetch(
+        self, session: VisitorSession, topic: str, wait_ms: int = LONG_POLL_MS
+    ) -> None:
         """It waits for records at the end, with a session of its own."""
         sent_at = self._now()
         offset = self._position.get(topic, 0)
         wanted = FetchPartition(topic, None, 0, -1, offset, -1, -1, 1 << 16)
         request = FetchRequest(
-            max_wait_ms=LONG_POLL_MS, min_bytes=1, max_bytes=1 << 20, session_epoch=0, partitions=[wanted]
+            max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, session_epoch=0, partitions=[wanted]
         )  # fmt: skip
         answer, data = await fetch_answer(session.channel, request)
         session.fetch_session = answer.session_id
@@ -733,6 +738,24 @@ class Visitor:
             )
 
 
+class PatientReader(Visitor):
+    """A visitor that only waits for records, each time for long: when its right is taken away, most likely a fetch is parked,
+    and what is written a second later and more is written before that fetch has to be answered."""
+
+    async def run(self) -> None:
+        while not self.is_stopping:
+            await asyncio.sleep(self._random.expovariate(1 / self._plan.visit_s))
+            topic = self._random.choice(TOPICS)
+            leader = self._leader_of(TopicPartition(topic, 0))
+            if leader is None:
+                continue
+            try:
+                session = await self._session(leader)
+                await self._fetch(session, topic, PATIENT_POLL_MS)
+            except (OSError, TimeoutError, InvalidFrame):
+                self._drop(leader)
+
+
 async def fetch_answer(channel: Channel, request: FetchRequest) -> tuple[FetchResponse, bytes]:
     """And a copy of the records of its partitions."""
 
@@ -747,4 +770,5 @@ async def fetch_answer(channel: Channel, request: FetchRequest) -> tuple[FetchRe
         return answer, data
 
     body = fetch.write_request(FETCH_VERSION, request)
-    return await channel.answer(ApiKey.FETCH, FETCH_VERSION, body, read, timeout_s=REQUEST_S_MAX)
+    timeout_s = max(REQUEST_S_MAX, request.max_wait_ms / 1000 + 1.0)
+    return await channel.answer(ApiKey.FETCH, FETCH_VERSION, body, read, timeout_s=timeout_s)

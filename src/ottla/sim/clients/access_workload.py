@@ -13,11 +13,13 @@ from ottla.sim.clients.access import (
     AccessOperator,
     AccessPlan,
     Leaders,
+    PatientReader,
     Visitor,
 )
 from ottla.sim.clients.connections import ClientConnections
 from ottla.sim.clients.intruder import Intruder
 from ottla.sim.clients.logins import ADMINISTRATOR, SimUser
+from ottla.sim.clients.snoop import Snoop
 from ottla.sim.cluster.nodes import BROKER_PORT
 from ottla.sim.engine.world import SimHost
 from ottla.sim.oracle.access_checker import AccessChecker
@@ -42,8 +44,9 @@ class AccessWorkload:
         addresses = [(f"n{node}", BROKER_PORT) for node in nodes]
         connections = ClientConnections(host, addresses, "access", ADMINISTRATOR)
         self._operator = AccessOperator(plan, host, connections, self.worker, random_for("access"))
-        self._visitors = [
-            Visitor(
+
+        def visitor(kind: type[Visitor], name: str, chance: str) -> Visitor:
+            return kind(
                 name,
                 plan,
                 host,
@@ -51,21 +54,18 @@ class AccessWorkload:
                 checker,
                 self._operator.passwords,
                 leader_of,
-                random_for(f"visitor {name}"),
+                random_for(f"{chance} {name}"),
             )
-            for name in VISITORS
-        ]
-        for visitor in self._visitors:
-            visitor.others = [each for each in self._visitors if each is not visitor]
 
+        visitors = [visitor(Visitor, name, "visitor") for name in VISITORS]
+        for each in visitors:
+            each.others = [other for other in visitors if other is not each]
+        self._visitors = [*visitors, *(visitor(PatientReader, name, "reader") for name in VISITORS)]
+        mole = self.worker._replace(name=MOLE)
         self._intruder = Intruder(
-            host,
-            nodes,
-            checker,
-            (self.worker, self.worker._replace(name=MOLE)),
-            image,
-            random_for("intruder"),
+            host, nodes, checker, (self.worker, mole), image, random_for("intruder")
         )
+        self._snoop = Snoop(host, nodes, checker, (self.worker, mole), image, random_for("snoop"))
 
     def user_of(self, client: str) -> SimUser:
         """As whom the client of this name logs in."""
@@ -81,8 +81,9 @@ class AccessWorkload:
         for visitor in self._visitors:
             self._host.run(visitor.run(), name=visitor.name)
         self._host.run(self._intruder.run(), name="intruder")
+        self._host.run(self._snoop.run(), name="snoop")
 
     def stop(self) -> None:
-        self._operator.is_stopping = self._intruder.is_stopping = True
+        self._operator.is_stopping = self._intruder.is_stopping = self._snoop.is_stopping = True
         for visitor in self._visitors:
             visitor.is_stopping = True

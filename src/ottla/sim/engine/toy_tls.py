@@ -102,6 +102,9 @@ class ToyTls:
         self._take(options)
         return True
 
+    def check(self, options: TlsOptions) -> None:
+        ToyTls(options, self.clock)
+
 
 class _Handshake(ABC):
     """One end, until it is over. It uses the socket meanwhile."""

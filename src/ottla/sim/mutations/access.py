@@ -6,9 +6,11 @@ import hmac
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 from ottla.broker.apis import fetch as fetch_api
 from ottla.broker.apis import produce as produce_api
+from ottla.broker.apis.describe import DescribeHandlers
 from ottla.broker.apis.fetch import FetchHandler, SessionWatch
 from ottla.broker.cluster import controller_service
 from ottla.broker.cluster.controller_rights import check_cluster
@@ -16,7 +18,7 @@ from ottla.replica.sessions import FetchSession, SessionCache, SessionPartition
 from ottla.security import needs, plain
 from ottla.security.acls import Acl
 from ottla.security.authorizer import Authorizer
-from ottla.security.login import Accepted, Challenge, LoginRefused
+from ottla.security.login import Accepted, Challenge, LoginRefused, Work
 from ottla.security.oauth import Bearer, OAuthServer
 from ottla.security.operations import (
     IMPLIED_BY,
@@ -45,7 +47,7 @@ def scram_nonces_are_not_compared() -> list[Patch]:
     """The nonce in a client's final message may be any: what somebody has recorded can be used again."""
     original = ScramServer._finish
 
-    def finish(self: ScramServer, final: ClientFinal) -> Accepted:
+    def finish(self: ScramServer, final: ClientFinal) -> Accepted | Work:
         return original(self, final._replace(nonce=self._nonce))
 
     return [Patch(ScramServer, "_finish", finish)]
@@ -70,7 +72,7 @@ def scram_proofs_are_compared_by_their_beginning() -> list[Patch]:
     """Of a proof that is too short only as much is compared as there is: of an empty one, nothing."""
     original = ScramServer._finish
 
-    def finish(self: ScramServer, final: ClientFinal) -> Accepted:
+    def finish(self: ScramServer, final: ClientFinal) -> Accepted | Work:
         mechanism, found, size = self._mechanism, self._found, len(final.proof)
         assert self._first is not None and found is not None
         if size >= mechanism.size or not found.exists:
@@ -251,6 +253,38 @@ def anybody_may_send_envelopes() -> list[Patch]:
 def metadata_answers_are_for_everybody() -> list[Patch]:
     """The cached answer to a Metadata request is given to everybody who asks the same."""
     return [Patch(Rights, "is_super_user", property(lambda self: True))]
+
+
+@mutation("own", likely=SECURE)
+def absent_topics_are_told_to_anybody() -> list[Patch]:
+    """Metadata looks for a topic first, and for rights only if there is one: so it tells which topics exist."""
+    original = DescribeHandlers._asked_topic
+
+    def asked_topic(
+        self: DescribeHandlers,
+        name: str | None,
+        topic_id: UUID | None,
+        rights: Rights | None,
+        *others: Any,
+    ) -> dict[str, Any]:
+        exists = topic_id or name in self._cluster.image.topics
+        return original(self, name, topic_id, rights if exists else None, *others)
+
+    return [Patch(DescribeHandlers, "_asked_topic", asked_topic)]
+
+
+@mutation("own", likely=SECURE)
+def absent_users_are_refused_at_once() -> list[Patch]:
+    """SCRAM challenges only users that exist: so it tells who does."""
+    original = ScramServer._begin
+
+    def begin(self: ScramServer, first: ClientFirst) -> Challenge:
+        challenge = original(self, first)
+        if self._found is not None and not self._found.exists:
+            raise LoginRefused("there is no such user")
+        return challenge
+
+    return [Patch(ScramServer, "_begin", begin)]
 
 
 @mutation("own", likely=SECURE)

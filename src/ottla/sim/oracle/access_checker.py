@@ -2,7 +2,7 @@
 
 The checker notes which ACLs and credentials each node had when. It decides by a loop over all ACLs, and shares no code with the
 product's authorizer. Clients report what they asked, when they asked, when the answer came and what it said (`clients.access`,
-`clients.intruder`).
+`clients.intruder`, `clients.snoop`).
 """
 
 from __future__ import annotations

@@ -66,6 +66,8 @@ RARE: Mapping[str, str] = {
     "login refused": "an intruder did not log in",
     "forged node refused": "a client that pretended to be a node was refused",
     "wrong certificate refused": "somebody showed nodes a wrong certificate, or none",
+    "things that exist and do not": "a user without rights asked for both, and got the same answer",
+    "users that exist and do not": "somebody began to log in as both",
     "fetch session of another": "a user named a fetch session of another user",
     "records deleted": "a leader deleted records for DeleteRecords",
     "read from a follower": "a consumer read records from a follower",

@@ -210,6 +210,13 @@ RULES: Mapping[str, Rule] = {
         "a connection has one principal, for ever",
         ("clients.intruder.Intruder._log_in_as_another",),
     ),
+    "A4": Rule(
+        "who may not see a thing gets the same answers whether it exists or not",
+        (
+            "clients.snoop.Snoop._ask_for_a_thing",
+            "clients.snoop.Snoop._ask_for_a_user",
+        ),
+    ),
     "A5": Rule(
         "the index of ACLs decides like a loop over all of them, on every node, after every change; at rest all nodes agree",
         (

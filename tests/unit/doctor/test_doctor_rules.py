@@ -18,14 +18,6 @@ from ottla.client.cluster_admin import LogDirFacts, ReplicaOnDisk
 from ottla.client.group_admin import GroupDescription, GroupMember, PartitionLag
 from ottla.client.model import BrokerInfo, Config, QuorumInfo, QuorumReplica, Reassignment
 from ottla.client.transaction_admin import OpenTransaction, TransactionDescription
-from ottla.diagnosis.doctor import (
-    RULES,
-    FindingSeverity,
-    Growth,
-    HealthFinding,
-    examine,
-    full_after_s,
-)
 from ottla.diagnosis.facts import (
     ELIGIBLE_REPLICAS,
     AdvertisedEndpoint,
@@ -38,6 +30,11 @@ from ottla.diagnosis.facts import (
     PartitionFacts,
     TopicFacts,
 )
+from ottla.doctor.disks import Growth, full_after_s
+from ottla.doctor.examination import RULES, examine
+from ottla.doctor.finding import FindingSeverity, HealthFinding
+from ottla.losses.manifest import EpochRange, LossKind, Manifest, State
+from ottla.losses.merge import merge
 
 NOW_MS = 1_790_000_000_000
 GIB = 1 << 30
@@ -155,8 +152,33 @@ def open_transaction(age_ms: int, *, owned: bool) -> dict[str, Any]:
     }
 
 
+def lost(**changes: Any) -> dict[str, Any]:
+    manifest = Manifest(
+        "b8cd", LossKind.TRUNCATION, State.KEPT, "orders", "id", 0, 100, 150, 160,
+        (EpochRange(4, 100, 160),), 60, 5_000, NOW_MS, "unclean election", 3, 5, 1,
+    )  # fmt: skip
+    return {"losses": tuple(merge([manifest._replace(**changes)]))}
+
+
 DOWN = {"isr": (1, 2), "replicas": (1, 2, 3), "leader": 1}
 STAGED: dict[str, list[tuple[FindingSeverity, str, Facts]]] = {
+    "records-lost": [
+        (
+            FindingSeverity.SERIOUS,
+            "orders-0 lost 50 committed records (offsets 100 to 149): unclean election",
+            replace(HEALTHY, **lost()),
+        ),
+        (
+            FindingSeverity.WARNING,
+            "orders-0 may have lost 60 records (offsets 100 to 159)",
+            replace(HEALTHY, **lost(committed_end=100)),
+        ),
+        (
+            FindingSeverity.WARNING,
+            "orders-0 lost 50 committed records",
+            replace(HEALTHY, **lost(state=State.NOT_KEPT)),
+        ),
+    ],
     "name-unknown": [
         (
             FindingSeverity.SERIOUS,
@@ -528,6 +550,10 @@ def test_a_rule_finds_what_is_staged_for_it(
     (found,) = [each for each in examine(facts) if each.rule == rule and text in each.what]
     assert found.severity is severity
     assert found.why and found.mend
+
+
+def test_records_that_were_recovered_are_no_finding() -> None:
+    assert examine(replace(HEALTHY, **lost(recovered_to="orders-recovered"))) == []
 
 
 def test_every_rule_has_a_staged_case() -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ottla.diagnosis import privacy
-from ottla.diagnosis.doctor import examine
 from ottla.diagnosis.facts import Facts, as_json
 from ottla.diagnosis.machine import tail
+from ottla.doctor.examination import examine
 from ottla.local.cluster import LocalCluster
 
 LOG_BYTES_MAX = 2 << 20

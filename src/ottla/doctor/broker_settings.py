@@ -1,0 +1,59 @@
+"""Settings that differ from broker to broker although they should not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ottla.doctor.finding import Case, FindingSeverity, HealthFinding, Rule, ids
+
+OF_ONE_NODE = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "broker.rack",
+        "cluster.id",
+        "controller.listener.names",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "metrics.listeners",
+        "node.id",
+        "process.roles",
+    }
+)
+"""Settings that may differ from node to node."""
+FILES_OF_ONE_NODE = (".location", ".certificate.chain")
+"""How settings end that name a node's own files (ssl.keystore.location, with or without listener.name.X. before it)."""
+
+
+def settings_differ(case: Case) -> Iterator[HealthFinding]:
+    configs = case.facts.broker_configs
+    values: dict[str, dict[int, str | None]] = {}
+    for broker, settings in configs.items():
+        for each in settings:
+            if not each.sensitive and not _may_differ(each.name):
+                values.setdefault(each.name, {})[broker] = each.value
+    for name, by_broker in sorted(values.items()):
+        if len(by_broker) == len(configs) and len(set(by_broker.values())) > 1:
+            most, _ = Counter(by_broker.values()).most_common(1)[0]
+            shown = ", ".join(f"broker {id}: {value}" for id, value in sorted(by_broker.items()))
+            odd = [id for id, value in sorted(by_broker.items()) if value != most]
+            yield HealthFinding(
+                "settings-differ",
+                FindingSeverity.WARNING,
+                f"{name} differs between brokers ({shown})",
+                "The cluster behaves differently after each change of leader or controller.",
+                f"set {name}={most} in server.properties of broker {ids(odd)}, then restart it",
+            )
+
+
+def _may_differ(name: str) -> bool:
+    return name in OF_ONE_NODE or name.endswith(FILES_OF_ONE_NODE)
+
+
+RULES: tuple[Rule, ...] = (settings_differ,)

@@ -1,0 +1,135 @@
+"""A finding of the doctor, the case that its rules look at, and the words that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from shlex import quote
+
+from ottla.diagnosis.facts import Facts, NodeProcessFacts, PartitionFacts, Place
+from ottla.diagnosis.remedies import UNCLEAN
+from ottla.diagnosis.words import command
+from ottla.local.cluster import RUNNING
+
+MANY = 4
+"""How many names are shown of a longer list."""
+DAY_S = 24 * 60 * 60
+
+
+class FindingSeverity(StrEnum):
+    SERIOUS = "serious"
+    """Data, writes or reads are at risk or fail now. The doctor's exit code says so."""
+    WARNING = "warning"
+    """The next failure will hurt, or a limit is near."""
+    NOTE = "note"
+    """Worth knowing; nothing needs to be done."""
+
+
+@dataclass(frozen=True)
+class HealthFinding:
+    rule: str
+    severity: FindingSeverity
+    what: str
+    why: str
+    mend: str
+    """A command, or several with `&&` or `;` between them; or, for a file of settings, what to set in it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """The facts, and how a command names the cluster: ` --dir …` or ` -b …`."""
+
+    facts: Facts
+    target: str = ""
+
+    def ottla(self, words: str, *names: str) -> str:
+        return command(words, names, self.target)
+
+    def start(self, broker: int) -> str:
+        """The command that brings a broker back: ours, if it is a node of a local cluster. One that runs is paused, if
+        it is not still starting or cut off."""
+        node = self.node(broker)
+        if node is not None and node.state == RUNNING and node.pid is not None:
+            return f"kill -CONT {node.pid}"
+        if node is not None:
+            return self.ottla(f"nodes start {broker}")
+        return (
+            f"systemctl start kafka  # on the machine of broker {broker}, or as you start it there"
+        )
+
+    def start_all(self) -> str:
+        """First the brokers whose replica is the only one in sync where whoever comes first may lead."""
+        ended = {
+            each.node
+            for each in (() if self.facts.machine is None else self.facts.machine.nodes)
+            if each.state != RUNNING
+        }
+        first = sorted(id for id in self.sole_replicas() if id in ended)
+        up = self.ottla("up --detach")
+        if not first:
+            return up
+        names = ", ".join(name for id in first for name in self.sole_replicas()[id][:MANY])
+        return (
+            f"{' && '.join(self.ottla(f'nodes start {id}') for id in first)} && {up}  # in this order: {names} allows unclean"
+            f" elections, and only broker {ids(first)} has every record"
+        )
+
+    def sole_replicas(self) -> dict[int, list[str]]:
+        """By broker: partitions that allow unclean elections, and whose only replica in sync it has."""
+        found: dict[int, list[str]] = {}
+        for topic in self.facts.topics:
+            for each in topic.partitions if topic.configs.get(UNCLEAN) == "true" else ():
+                complete = {*each.isr, *each.elr}
+                if len(complete) == 1 < len(each.replicas):
+                    found.setdefault(complete.pop(), []).append(each.name)
+        return found
+
+    def node(self, broker: int) -> NodeProcessFacts | None:
+        """Its process, if it is a node of a local cluster."""
+        nodes = () if self.facts.machine is None else self.facts.machine.nodes
+        return next((each for each in nodes if each.node == broker), None)
+
+
+Rule = Callable[[Case], Iterator[HealthFinding]]
+
+
+def bootstrap(facts: Facts) -> str:
+    return next((quote(f"{each.host}:{each.port}") for each in facts.brokers), "HOST:PORT")
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def ids(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, ids))
+
+
+def names(partitions: list[PartitionFacts]) -> str:
+    return names_of(each.place for each in partitions)
+
+
+def names_of(places: Iterable[Place]) -> str:
+    names = [f"{topic}-{number}" for topic, number in places]
+    more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
+    return ", ".join(names[:MANY]) + more
+
+
+def have(partitions: list[PartitionFacts]) -> str:
+    return "has" if len(partitions) == 1 else "have"
+
+
+def size(number: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    for length, unit in ((DAY_S, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}s"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,1 @@
+"""The clients' own test suites against ottla, with security and without: `scripts/suites`."""
