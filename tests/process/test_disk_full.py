@@ -26,6 +26,8 @@ from support.disks import (
 from support.messages import value_of
 
 VALUE = bytes(10_000)
+REALLY_FULL = {"ottla.disk.watermark.percent": "100"}
+"""Nothing is refused before the disk is full."""
 
 
 LIMITS: list[Any] = [file_size_limit] + ([tiny_file_system] if may_mount() else [])
@@ -91,7 +93,7 @@ def log_dirs(cluster: ProcessCluster, node_id: int) -> dict[str, ErrorCode]:
 def test_a_full_disk_goes_offline_its_leaders_move_and_nothing_acknowledged_is_lost(
     tmp_path: Path, small: Callable[..., Any]
 ) -> None:
-    cluster = ProcessCluster(tmp_path / "cluster", 3)
+    cluster = ProcessCluster(tmp_path / "cluster", 3, REALLY_FULL)
     give_second_disks(cluster)
     with small(cluster, 1) as limit, cluster:
         limit()
@@ -138,7 +140,7 @@ def fill(place: Path) -> Path:
 
 @pytest.mark.skipif(not may_mount(), reason="file systems cannot be mounted here")
 def test_a_node_on_a_full_disk_ends_and_is_back_when_there_is_room(tmp_path: Path) -> None:
-    cluster = ProcessCluster(tmp_path / "cluster", 3)
+    cluster = ProcessCluster(tmp_path / "cluster", 3, REALLY_FULL)
     node, disk = cluster.nodes[3], second_disk(cluster, 3)
     text = node.config.read_text()
     node.config.write_text(text.replace(f"log.dirs={node.data}", f"log.dirs={disk}"))
@@ -169,7 +171,7 @@ def test_a_node_on_a_full_disk_ends_and_is_back_when_there_is_room(tmp_path: Pat
 @pytest.mark.skipif(not may_mount(), reason="file systems cannot be mounted here")
 def test_a_cluster_on_one_full_disk_says_so_and_up_brings_it_back(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", 40 << 20) as disk:
-        cluster = ProcessCluster(disk / "cluster", 3)
+        cluster = ProcessCluster(disk / "cluster", 3, REALLY_FULL)
         try:
             with cluster:
                 topic = cluster.create_topic("t", assignment=[[1, 2, 3]])
@@ -196,7 +198,7 @@ def test_a_cluster_on_one_full_disk_says_so_and_up_brings_it_back(tmp_path: Path
 
 @pytest.mark.skipif(not may_mount(), reason="file systems cannot be mounted here")
 def test_status_names_the_one_directory_of_several_that_is_offline(tmp_path: Path) -> None:
-    cluster = ProcessCluster(tmp_path / "cluster", 1)
+    cluster = ProcessCluster(tmp_path / "cluster", 1, REALLY_FULL)
     give_second_disks(cluster)
     with tiny_file_system(cluster, 1), cluster:
         full = second_disk(cluster, 1)

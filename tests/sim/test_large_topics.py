@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from disk_cluster import DiskCluster
 
@@ -19,15 +21,15 @@ def test_replicas_of_a_large_topic_are_made_a_few_in_each_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[int] = []
-    make_now = ReplicaManager._make_now
+    make = ReplicaManager._make
 
-    def counted(self: ReplicaManager) -> None:
+    def counted(self: ReplicaManager, replicas: list[tuple[UUID, int]]) -> None:
         before = len(self.partitions)
-        make_now(self)
+        make(self, replicas)
         made.append(len(self.partitions) - before)
 
     monkeypatch.setattr(replica_manager, "MADE_IN_A_TURN_MAX", AT_ONCE)
-    monkeypatch.setattr(ReplicaManager, "_make_now", counted)
+    monkeypatch.setattr(ReplicaManager, "_make", counted)
     with World(5) as world:
         cluster = DiskCluster(world)
         cluster.create(*[[1, 2, 3]] * PARTITIONS)

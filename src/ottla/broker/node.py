@@ -69,6 +69,7 @@ from ottla.log.errors import FatalDirectory, WrongDirectory
 from ottla.log.kept_records import KeptRecords
 from ottla.log.log_directories import LOCK, make_directory
 from ottla.log.manager import LogManager
+from ottla.log.room import Watermark
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import BROKER_RESOURCE
 from ottla.raft.format import (
@@ -377,6 +378,9 @@ class Node:
                     max_bytes=settings.ottla_kept_records_max_bytes,
                     retention_ms=settings.ottla_kept_records_retention_ms,
                 ),
+                watermark=Watermark(
+                    settings.ottla_disk_watermark_percent, settings.ottla_disk_headroom_max_bytes
+                ),
             )
             self.logs.take(cluster_id, settings.node_id)
             for place, cause in self.logs.offline_directories.items():
@@ -442,7 +446,8 @@ class Node:
             await self.quorum.until_failure()
 
     async def stop(self) -> None:
-        """Leaders move away first, then the quorum is left, then everything is flushed and closed."""
+        """Leaders move away first, then the quorum is left, then everything is flushed and closed. A controller resigns
+        before its logs are closed: that may take seconds, in which the cluster would have no controller."""
         self._tell(NodeStopping)
         for journal in self._journals:
             await journal.flush(EVENT_LOG_FLUSH_S)
@@ -456,6 +461,8 @@ class Node:
             await self.controller.stop()
         if self.quorum is not None:
             await self.quorum.stop()
+        if self.broker is not None:
+            await self.broker.close_logs()
         for server in self.servers.values():
             server.close()
         if self.logins is not None:
@@ -760,15 +767,15 @@ class Broker:
             self.lifecycle.failed.exception()  # `Node.run` logs it, so asyncio need not
 
     async def stop(self, stop_serving: Callable[[], None]) -> None:
-        """The controller moves our leaders away while we still serve; then nothing is served any more and
-        the logs are closed cleanly: whatever came after that would be acknowledged and not recovered."""
+        """The controller moves our leaders away while we still serve; then nothing is served any more. `close_logs` comes
+        next."""
         if self._leaving is not None:
             await asyncio.wait([self._leaving])
         await self.lifecycle.controlled_shutdown()
         if self._directory_failed in self.logs.on_offline:
             self.logs.on_offline.remove(self._directory_failed)
         self.is_serving = False
-        self.replicas.stop()
+        await self.replicas.stop()
         self.coordination.stop()
         self.transactions.stop()
         stop_serving()
@@ -779,6 +786,9 @@ class Broker:
         self.replication.stop()
         await self.to_controller.stop()
         self.cluster.close()
+
+    async def close_logs(self) -> None:
+        """Cleanly, after nothing is served any more: whatever came after that would be acknowledged and not recovered."""
         if self._opening is not None:
             await asyncio.wait([self._opening])  # a start that was interrupted still reads them
         logger.info("closing the logs")

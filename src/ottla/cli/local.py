@@ -321,6 +321,13 @@ def _about_offline(cluster: LocalCluster, id: int, directories: list[str]) -> st
     )
 
 
+def _about_full(path: str) -> str:
+    return (
+        f"the disk of {path} is nearly full, and takes no records until space is freed there"
+        " (ottla.disk.watermark.percent)"
+    )
+
+
 def _trouble_with(path: str) -> str | None:
     from ottla.local.disks import trouble_with
 
@@ -431,6 +438,7 @@ def status(
                 "replicas": told.get("replicas"),
                 "metrics": node.metrics,
                 "offline": told.get("offline", []) if node.running else [],
+                "full": told.get("full", []) if node.running else [],
                 "dir": str(cluster.node_directory(node.id)),
             }
         )
@@ -447,6 +455,8 @@ def status(
             print(f"\n{_about_dead(cluster, node)}")
         elif row["offline"]:
             print(f"\nnode {node.id}: {_about_offline(cluster, node.id, row['offline'])}")
+        for path in row["full"]:
+            print(f"\nnode {node.id}: {_about_full(path)}")
     if lack:
         print(f"\nno active controller: {lack}")
     elif not any(row["controller"] == "active" for row in rows):
@@ -520,7 +530,7 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
             if not lacks_controllers:
                 with suppress(KafkaError, OSError):  # brokers answer also without a quorum
                     quorum = blocking.run(blocking.client.describe_quorum())
-            offline = _offline_directories(blocking, [node.id for node in cluster.running])
+            directories = _bad_directories(blocking, [node.id for node in cluster.running])
     except (Unreachable, KafkaError, OSError):
         return {}
     partitions = [partition for topic in metadata.topics for partition in topic.partitions]
@@ -533,14 +543,17 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
             "controller": voters.get(broker.id),
             "leaders": sum(partition.leader == broker.id for partition in partitions),
             "replicas": sum(broker.id in partition.replicas for partition in partitions),
-            "offline": offline.get(broker.id, []),
+            **directories.get(broker.id, {}),
         }
         for broker in brokers.brokers
     }
 
 
-def _offline_directories(blocking: BlockingClient, brokers: list[int]) -> dict[int, list[str]]:
-    """Of each broker that answers: the log directories that it does not use because they failed."""
+def _bad_directories(
+    blocking: BlockingClient, brokers: list[int]
+) -> dict[int, dict[str, list[str]]]:
+    """Of each broker that answers: the log directories that it does not use because they failed (`offline`), and those whose
+    disks are nearly full."""
     from ottla.wire.apis import ApiKey
     from ottla.wire.errors import KafkaError
 
@@ -550,9 +563,11 @@ def _offline_directories(blocking: BlockingClient, brokers: list[int]) -> dict[i
             asked = blocking.client.connections.ask(
                 ApiKey.DESCRIBE_LOG_DIRS, {"topics": []}, broker=broker
             )
-            found[broker] = [
-                each.log_dir for each in blocking.run(asked).results if each.error_code
-            ]
+            answer = blocking.run(asked)
+            found[broker] = {
+                "offline": [each.log_dir for each in answer.results if each.error_code],
+                "full": answer.ottla_full_log_dirs.splitlines(),
+            }
     return found
 
 

@@ -46,6 +46,8 @@ class LogDirFacts(NamedTuple):
     total_bytes: int | None
     usable_bytes: int | None
     replicas: tuple[ReplicaOnDisk, ...]
+    refuses_records: bool = False
+    """Its disk is nearly full, and it takes no records until there is room. Only ottla says so."""
 
 
 class EligibleReplicas(NamedTuple):
@@ -105,7 +107,11 @@ class ClusterAdmin:
         fields = {"topics": None}
         answer = await self._connections.ask(ApiKey.DESCRIBE_LOG_DIRS, fields, broker=broker)
         check(field(answer, "error_code", 0), f"log directories of broker {broker}")
-        return [_log_dir(broker, each) for each in answer.results]
+        full = field(answer, "ottla_full_log_dirs", "").splitlines()
+        return [
+            _log_dir(broker, each)._replace(refuses_records=each.log_dir in full)
+            for each in answer.results
+        ]
 
     async def eligible_replicas(self, topics: Iterable[str]) -> dict[Place, EligibleReplicas]:
         """Of every partition of these topics. KafkaError UNSUPPORTED_VERSION before Kafka 3.8."""

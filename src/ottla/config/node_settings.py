@@ -896,6 +896,18 @@ class Settings:
         FLOAT_MAX,
         "Bytes that compaction reads and writes at most.",
     )
+    ottla_disk_watermark_percent: int = setting(
+        "ottla.disk.watermark.percent",
+        integer(1, at_most=100),
+        95,
+        "A log directory whose disk is used to more than this refuses records, before the disk is full; 100 never does.",
+    )
+    ottla_disk_headroom_max_bytes: int = setting(
+        "ottla.disk.headroom.max.bytes",
+        long(0),
+        5 << 30,
+        "A disk with more free bytes than this is never too full, whatever its percent.",
+    )
     ottla_kept_records_max_bytes: int = setting(
         "ottla.kept.records.max.bytes",
         long(0),

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from ottla.controller.draft import Draft
-from ottla.controller.elections import PartitionAssignment
+from ottla.controller.draft import NOBODY_SHORT, Draft, ShortOfRoom
+from ottla.controller.elections import Election, PartitionAssignment
 from ottla.controller.states import BrokerControlState, broker_state
 from ottla.events.controller import BrokerFenced, BrokerUnfenced, FenceCause
 from ottla.events.replication import IsrCause
@@ -70,6 +70,8 @@ class Heartbeat:
     want_shutdown: bool = False
     offline_log_dirs: tuple[UUID, ...] = ()
     cordoned_log_dirs: tuple[UUID, ...] | None = None
+    short: ShortOfRoom = NOBODY_SHORT
+    """Its directories that are nearly full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class Session:
     metadata_offset: int = -1
     shutdown_offset: int | None = None
     """The controlled shutdown is complete when every active broker has applied this offset."""
+    short: ShortOfRoom = NOBODY_SHORT
+    """As its last heartbeat said."""
 
     def touch(self, now: float, metadata_offset: int) -> None:
         self.last_contact, self.connected, self.reconnect_by = now, True, None
@@ -135,6 +139,16 @@ class Sessions(dict[int, Session]):
     def next_deadline(self, image: MetadataImage, timeout: float) -> float | None:
         deadlines = (self[b.id].deadline(timeout) for b in image.brokers.values() if not b.fenced)
         return min(deadlines, default=None)
+
+    @property
+    def short_of_room(self) -> ShortOfRoom:
+        reports = [session.short for session in self.values() if session.short.scarce]
+        if not reports:
+            return NOBODY_SHORT
+        return ShortOfRoom(
+            frozenset().union(*(each.scarce for each in reports)),
+            frozenset().union(*(each.full for each in reports)),
+        )
 
     def everyone_has_applied(self, image: MetadataImage, offset: int) -> bool:
         return all(
@@ -316,6 +330,10 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
         )
     if beat.offline_log_dirs:
         _take_directories_offline(draft, beat)
+    session.short = beat.short.of(broker.directories)
+    if session.short.scarce:
+        draft.short = sessions.short_of_room
+        _make_way(draft, broker.id)
     if beat.cordoned_log_dirs is not None and beat.cordoned_log_dirs != broker.cordoned:
         draft.add([_registration_change(broker, cordoned_log_dirs=beat.cordoned_log_dirs)])
     return {
@@ -368,6 +386,29 @@ def _take_directories_offline(draft: Draft, beat: Heartbeat) -> None:
     ]
     draft.add([record for record in changes if record is not None])
     draft.add([_registration_change(broker, log_dirs=online)])
+
+
+def _make_way(draft: Draft, broker_id: int) -> None:
+    """Where the broker's disks are nearly full, leaders move to replicas with room, and replicas that can copy nothing any
+    more leave the ISRs of leaders that go on. Where all replicas are on full disks nothing changes: nobody takes records
+    there, so nobody falls behind. With every heartbeat, because others may have got room since the last one."""
+    draft.leaving_because[broker_id] = IsrCause.DISK
+    short = draft.short
+    changes = []
+    for topic, index, partition in draft.partitions():
+        if broker_id not in partition.isr:
+            continue
+        directory = _directory_of(partition, broker_id)
+        if partition.leader == broker_id:
+            if directory in short.scarce:
+                changes.append(draft.change(topic, index, election=Election.WITH_ROOM))
+        elif (
+            directory in short.full
+            and partition.leader in partition.replicas
+            and _directory_of(partition, partition.leader) not in short.scarce
+        ):
+            changes.append(draft.change(topic, index, leaving=[broker_id]))
+    draft.add([record for record in changes if record is not None])
 
 
 def assign_directories(

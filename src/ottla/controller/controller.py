@@ -377,7 +377,8 @@ class Controller:
         self, command: Callable[[Draft], dict[str, Any]], validate_only: bool = False
     ) -> ControllerResult:
         """Run a command on a draft. A command that raises, or only validates, changes nothing."""
-        draft = Draft(self._active_image(), self.config, self._epoch, self._next_offset())
+        image, short = self._active_image(), self._sessions.short_of_room
+        draft = Draft(image, self.config, self._epoch, self._next_offset(), short)
         response = command(draft)
         if validate_only:
             return ControllerResult([], response)

@@ -102,11 +102,40 @@ class IsrProposal:
     """Why which broker joins or leaves; for the event log only."""
 
 
+@dataclass(frozen=True, slots=True)
+class ShortOfRoom:
+    """Log directories of live brokers whose disks are nearly full."""
+
+    scarce: frozenset[UUID] = frozenset()
+    """They take no records of clients: others should lead."""
+    full: frozenset[UUID] = frozenset()
+    """They take nothing: replicas there cannot stay in sync. All of them are in `scarce`, too."""
+
+    def of(self, directories: Iterable[UUID]) -> ShortOfRoom:
+        """Without what is not one of these."""
+        if not self.scarce:
+            return self
+        return ShortOfRoom(
+            self.scarce.intersection(directories), self.full.intersection(directories)
+        )
+
+
+NOBODY_SHORT = ShortOfRoom()
+
+
 class Draft:
-    def __init__(self, image: MetadataImage, config: ControllerConfig, epoch: int, offset: int):
+    def __init__(
+        self,
+        image: MetadataImage,
+        config: ControllerConfig,
+        epoch: int,
+        offset: int,
+        short: ShortOfRoom = NOBODY_SHORT,
+    ) -> None:
         self.before = image
         self.image = image
         self.config = config
+        self.short = short
         self.offset = offset
         """The offset at which the batch will begin."""
         self.records: list[MetadataRecord] = []
@@ -232,6 +261,7 @@ class Draft:
                 min_isr=self.image.configured_min_isr(topic),
                 election=election,
                 leads=self._leads,
+                has_room=lambda r: places[r] not in self.short.scarce,
             ),
             isr=isr,
             lost=lost,

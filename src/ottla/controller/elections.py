@@ -5,7 +5,7 @@ This module holds all the rules of leadership (compare Kafka's PartitionChangeBu
 - Clean: the leader comes from the ISR, or from the eligible leader replicas (ELR, KIP-966) if the ISR is empty.
   The present leader stays if it may lead. Otherwise the preferred replica is elected. Otherwise, among equal
   candidates, the one that leads the fewest partitions, so that a dead broker's partitions spread over the
-  survivors (P37).
+  survivors (P37). Replicas whose disks have room come before those that would refuse records.
 - ELR: members that leave the ISR while it is (or thereby becomes) smaller than the minimum hold every
   committed record, because the high watermark does not move from then on. They stay electable until they
   restart after an unclean shutdown or the ISR reaches the minimum again.
@@ -44,6 +44,7 @@ T = TypeVar("T")
 class Election(Enum):
     CLEAN = "elect only if the present leader cannot stay"
     PREFERRED = "move leadership to the preferred replica if it may lead"
+    WITH_ROOM = "move leadership to a replica with room on its disk"
     UNCLEAN = "elect from outside ISR and ELR rather than have no leader"
 
 
@@ -58,6 +59,8 @@ class Rules:
     election: Election = Election.CLEAN
     leads: Callable[[int], int] = lambda replica: 0
     """The number of partitions that a broker leads now."""
+    has_room: Callable[[int], bool] = lambda replica: True
+    """Whether the disk of a replica takes records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +226,14 @@ def _best(
     partition: PartitionImage, rules: Rules, after: PartitionTarget, candidates: list[int]
 ) -> int:
     preferred = after.assignment.replicas[0]
-    if rules.election is Election.PREFERRED and preferred in candidates:
+    with_room = [replica for replica in candidates if rules.has_room(replica)]
+    if rules.election is Election.PREFERRED and preferred in with_room:
         return preferred
-    if partition.leader in candidates:
+    if partition.leader in candidates and (
+        rules.election is not Election.WITH_ROOM or not with_room
+    ):
         return partition.leader
+    candidates = with_room or candidates
     if preferred in candidates:
         return preferred
     return min(candidates, key=rules.leads)

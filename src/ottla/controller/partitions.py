@@ -98,8 +98,10 @@ def _proposal_error(
     if not _is_sensible(partition, proposal):
         return ErrorCode.INVALID_REQUEST
     for member, epoch in proposal.isr:
-        if not _may_be_in_sync(draft, member, epoch) or _is_on_a_failed_disk(
-            draft, partition, member
+        if (
+            not _may_be_in_sync(draft, member, epoch)
+            or _is_on_a_failed_disk(draft, partition, member)
+            or (member not in partition.isr and _is_on_a_full_disk(draft, partition, member))
         ):
             return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
@@ -157,6 +159,11 @@ def _is_on_a_failed_disk(draft: Draft, partition: PartitionImage, member: int) -
     if directory in (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, DIRECTORY_LOST):
         return False
     return bool(online) and directory not in online
+
+
+def _is_on_a_full_disk(draft: Draft, partition: PartitionImage, member: int) -> bool:
+    """It has copied everything so far, and could not copy the next record."""
+    return partition.directories[partition.replicas.index(member)] in draft.short.full
 
 
 def elect_leaders(

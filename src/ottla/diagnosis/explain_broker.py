@@ -276,7 +276,10 @@ def _nearly_full(s: BrokerSituation) -> Trouble | None:
     return Trouble(
         DEGRADED,
         f"The disk of {first.path} at broker {s.now.id} is nearly full: {size(first.usable_bytes)} of {size(first.total_bytes)} are free.",
-        ("When it is full, the log directory goes offline with all its replicas.",),
+        (
+            "At ottla.disk.watermark.percent it refuses records, until there is room again.",
+            "When it is full, the log directory goes offline with all its replicas.",
+        ),
         steps=(
             Advice(
                 "Make room, or shorten what topics keep (retention.ms, retention.bytes).",

@@ -38,7 +38,10 @@ def disk_full(case: Case) -> Iterator[HealthFinding]:
     for each in case.facts.log_dirs:
         if each.total_bytes and each.usable_bytes is not None:
             share = each.usable_bytes / each.total_bytes
-            if share < DISK_WARNING:
+            if each.refuses_records:
+                seen.add(each.path)
+                yield _refusal_finding(case, each.broker, each.path, each.usable_bytes)
+            elif share < DISK_WARNING:
                 seen.add(each.path)
                 yield _disk_finding(case, each.broker, each.path, each.usable_bytes, share)
     machine = case.facts.machine
@@ -49,16 +52,31 @@ def disk_full(case: Case) -> Iterator[HealthFinding]:
                 yield _disk_finding(case, node.node, disk.path, disk.free_bytes, share)
 
 
-def _disk_finding(case: Case, broker: int, path: str, free: int, share: float) -> HealthFinding:
+def _refusal_finding(case: Case, broker: int, path: str, free: int) -> HealthFinding:
+    return HealthFinding(
+        "disk-full",
+        FindingSeverity.SERIOUS,
+        f"the disk of {path} (broker {broker}) is nearly full, {size(free)} are left: it takes no records",
+        "Producers wait, or write to replicas on other disks. It goes on by itself when there is room"
+        " (ottla.disk.watermark.percent).",
+        _more_room(case, broker, path),
+    )
+
+
+def _more_room(case: Case, broker: int, path: str) -> str:
     largest = _largest_topic(case.facts, broker)
+    if largest is not None:
+        return _keep_less(case, *largest)
+    return f"du -sh {quote(path)}/*  # on the machine of broker {broker}"
+
+
+def _disk_finding(case: Case, broker: int, path: str, free: int, share: float) -> HealthFinding:
     return HealthFinding(
         "disk-full",
         FindingSeverity.SERIOUS if share < DISK_SERIOUS else FindingSeverity.WARNING,
         f"the disk of {path} (broker {broker}) has {size(free)} left, {share:.0%}",
         "A broker whose disk is full can write nothing, and takes its log directory offline.",
-        _keep_less(case, *largest)
-        if largest is not None
-        else f"du -sh {quote(path)}/*  # on the machine of broker {broker}",
+        _more_room(case, broker, path),
     )
 
 

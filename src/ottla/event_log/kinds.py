@@ -76,6 +76,12 @@ KINDS: Mapping[str, EventKind] = {
         ("directory", "partitions", "partition_count"),
         ERROR,
     ),
+    "log_dir_room": EventKind(
+        "A disk is nearly full, or has room again. `room`: `ample`, `scarce` (records are refused) or `none` (replicas copy"
+        " nothing either).",
+        ("directory", "room", "free_bytes", "total_bytes"),
+        WARNING,
+    ),
     "controller_change": EventKind(
         "Another node is the active controller.", ("controller", "epoch"), WARNING
     ),

@@ -28,7 +28,7 @@ from ottla.events.coordination import GroupRebalanced, MemberExpired, Transactio
 from ottla.events.node import EventsDropped, NodeStarted, NodeStopping
 from ottla.events.replication import LeadershipStarted, Truncated
 from ottla.events.requests import QuotaExceeded
-from ottla.events.storage import LogDirectoryFailed, LogSetAside
+from ottla.events.storage import LogDirectoryFailed, LogDirectoryRoomChanged, LogSetAside
 from ottla.wire.types import TopicPartition
 
 PARTITIONS_NAMED_MAX = 100
@@ -144,6 +144,16 @@ def _log_dir_failure(event: LogDirectoryFailed, node: int) -> Told:
     return Told("log_dir_failure", f"broker:{node}", event.cause, fields)
 
 
+def _log_dir_room(event: LogDirectoryRoomChanged, node: int) -> Told:
+    fields = {
+        "directory": event.directory,
+        "room": event.level,
+        "free_bytes": event.free_bytes,
+        "total_bytes": event.total_bytes,
+    }
+    return Told("log_dir_room", f"broker:{node}", None, fields)
+
+
 def _controller_change(event: ControllerActivated, node: int) -> Told:
     return Told("controller_change", CLUSTER, None, {"controller": node, "epoch": event.epoch})
 
@@ -229,6 +239,7 @@ TELLERS: Mapping[type[Event], Callable[[Any, int], Told]] = {
     BrokerFenced: _fenced,
     BrokerUnfenced: _unfenced,
     LogDirectoryFailed: _log_dir_failure,
+    LogDirectoryRoomChanged: _log_dir_room,
     ControllerActivated: _controller_change,
     PartitionReassigned: _reassignment,
     SettingChanged: _setting_changed,

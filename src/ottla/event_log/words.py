@@ -104,6 +104,18 @@ def _log_dir_failure(where: str, fields: Fields, cause: str) -> str:
     return f"log directory {fields['directory']} failed with {lost}: {cause}"
 
 
+ROOMS = {
+    "ample": "has room again",
+    "scarce": "is nearly full: it refuses records",
+    "none": "is nearly full: its replicas copy nothing either",
+}
+
+
+def _log_dir_room(where: str, fields: Fields, cause: str) -> str:
+    free = f"{fields['free_bytes']} of {fields['total_bytes']} bytes are free"
+    return f"the disk of {fields['directory']} {ROOMS[fields['room']]} ({free})"
+
+
 def _reassignment(where: str, fields: Fields, cause: str) -> str:
     replicas = ",".join(map(str, fields["replicas"]))
     return f"{where}: reassignment {fields['step']}, replicas {replicas}"
@@ -133,6 +145,7 @@ _SENTENCES: Mapping[str, Callable[[str, Fields, str], str]] = {
     "fenced": lambda where, fields, cause: f"broker {fields['broker']} was fenced: {cause}",
     "unfenced": lambda where, fields, cause: f"broker {fields['broker']} was unfenced",
     "log_dir_failure": _log_dir_failure,
+    "log_dir_room": _log_dir_room,
     "controller_change": lambda where, fields, cause: (
         f"node {fields['controller']} is the active controller, epoch {fields['epoch']}"
     ),

@@ -17,6 +17,16 @@ class LogDirectoryFailed(Event):
     """The partitions whose logs went offline with it."""
 
 
+class LogDirectoryRoomChanged(Event):
+    """A disk is nearly full, so that its log directory takes no records; or it has room again."""
+
+    directory: str
+    level: str
+    """`ample`, `scarce` (clients' records are refused) or `none` (replicas copy nothing either)."""
+    free_bytes: int
+    total_bytes: int
+
+
 class CleanShutdownRecognized(Event):
     """The node started, and every log directory has the marker of one clean shutdown."""
 

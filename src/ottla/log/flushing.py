@@ -1,21 +1,27 @@
-"""Flushing a log: what is due, and plans of what to flush.
+"""Flushing logs: what is due, and plans of what to flush.
 
-A plan is made on the event loop and is a call without arguments. The call may run in a thread. Afterwards the result is
-reported to the log on the event loop. The log takes appends and truncations meanwhile; `Unflushed` keeps account of what
-a plan does not cover.
+A plan is made on the event loop. It is carried out in a thread, and afterwards its result is reported on the event loop. The
+logs take appends and truncations meanwhile; `Unflushed` keeps account of what a plan does not cover. Plans are for many logs
+at a time, because a file system carries out many flushes nearly as fast as one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.log import checkpoints
+from ottla.log.errors import LogDirError
 from ottla.log.segment import Segment, base_of
+from ottla.runtime.seams import Disk
 
 if TYPE_CHECKING:
     from ottla.log.log import Log
+
+LOGS_AT_ONCE = 64
+"""In one plan of complete flushes: it keeps their files open."""
 
 
 def is_settled(log: Log) -> bool:
@@ -32,8 +38,8 @@ def _has_unflushed_closed_segments(log: Log) -> bool:
     return log.segments[-1].base > log.recovery_point
 
 
-def plan(log: Log) -> Callable[[], int]:
-    """Everything that is not flushed. The call returns the new recovery point."""
+def plan(log: Log, also: Sequence[str] = ()) -> Callable[[], int]:
+    """Everything that is not flushed, and `also` these files. The call returns the new recovery point."""
     log.check_writable()
     disk, unflushed = log.disk, log.unflushed
     up_to = log.log_end
@@ -50,6 +56,7 @@ def plan(log: Log) -> Callable[[], int]:
                 files.append(disk.open(segment.aborted.path))
         if unflushed.identity:
             files.append(disk.open(f"{log.path}/{checkpoints.PARTITION_METADATA}"))
+        files += [disk.open(path) for path in also]
     except OSError as error:
         log.fail(error)
     write_epochs = log.epochs_file.writer(log.epochs.entries) if log.epochs.dirty else None
@@ -75,27 +82,96 @@ def plan(log: Log) -> Callable[[], int]:
     return run
 
 
-def identity_plan(log: Log) -> Callable[[], None] | None:
-    """The directory of the log and its `partition.metadata`."""
-    unflushed, disk = log.unflushed, log.disk
-    if not unflushed.identity or unflushed.is_planned or log.failed is not None:
-        return None
+def closing_plan(log: Log) -> Callable[[], int]:
+    """Write what a restart would have to rebuild, and plan to flush that with everything else. A log in which nothing
+    happened since it was opened, or made, has nothing to write: a large broker has thousands of them."""
+    if log.is_as_closed:
+        return plan(log)
     try:
-        file = disk.open(f"{log.path}/{checkpoints.PARTITION_METADATA}")
+        log.snapshots.take(log.producers, log.log_end)
+        log.segments[-1].write_indexes()
     except OSError as error:
         log.fail(error)
-    unflushed.plan_identity()
+    log.unflushed.names = True
+    return plan(log, [*log.segments[-1].index_paths, log.snapshots.path(log.log_end)])
 
-    def run() -> None:
+
+class FlushPlan:
+    """Flushes of several logs. `run` may be called in a thread, then `carried_out`."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._plans: dict[Log, Callable[[], int]] = {}
+        self._ends: dict[Log, int] = {}
+
+    def add(self, log: Log, plan: Callable[[], int]) -> None:
+        self._plans[log] = plan
+
+    def __bool__(self) -> bool:
+        return bool(self._plans)
+
+    def run(self) -> None:
+        self._disk.together([partial(self._flush, *each) for each in self._plans.items()])
+
+    def _flush(self, log: Log, plan: Callable[[], int]) -> None:
         try:
-            file.flush()
-            for directory in (log.path, log.directory):
-                disk.flush_dir(directory)
-        except OSError as error:
-            if not log.gone:
-                log.fail(error)
+            self._ends[log] = plan()
+        except LogDirError:
+            assert log.failed is not None, log  # which says it to whoever carried this out
 
-    return run
+    def carried_out(self) -> list[LogDirError]:
+        """Returns what failed."""
+        for log, end in self._ends.items():
+            log.flushed(end)
+        return [log.failed for log in self._plans if log.failed is not None]
+
+
+class IdentityPlan:
+    """Makes durable that these logs exist, and their topic ids: their directories and `partition.metadata`. `run` may be
+    called in a thread, then `carried_out`."""
+
+    def __init__(self, disk: Disk, logs: Iterable[Log]) -> None:
+        """Without logs whose identity is durable, or part of a flush that is under way."""
+        self._disk = disk
+        self._logs = [
+            log
+            for log in logs
+            if log.unflushed.identity and not log.unflushed.is_planned and log.failed is None
+        ]
+        self._failures: dict[str, LogDirError] = {}
+        """By log directory."""
+        for log in self._logs:
+            log.unflushed.plan_identity()
+
+    def __bool__(self) -> bool:
+        return bool(self._logs)
+
+    def run(self) -> None:
+        self._disk.together([partial(self._flush, log) for log in self._logs])
+        # Once for all of them, and last: a log that is found has its topic id.
+        for directory in dict.fromkeys(log.directory for log in self._logs):
+            try:
+                self._disk.flush_dir(directory)
+            except OSError as error:
+                self._failures[directory] = LogDirError(directory, error)
+
+    def _flush(self, log: Log) -> None:
+        try:
+            file = self._disk.open(f"{log.path}/{checkpoints.PARTITION_METADATA}")
+            try:
+                file.flush()
+            finally:
+                file.close()
+            self._disk.flush_dir(log.path)
+        except OSError as error:
+            if not log.gone:  # a log that was deleted meanwhile needs no identity
+                self._failures[log.directory] = LogDirError(log.directory, error)
+
+    def carried_out(self) -> list[LogDirError]:
+        """Returns what failed."""
+        for log in self._logs:
+            log.unflushed.carried_out()
+        return list(self._failures.values())
 
 
 def epochs_plan(log: Log) -> Callable[[], None] | None:

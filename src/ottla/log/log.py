@@ -43,6 +43,7 @@ from ottla.log.leader_epochs import LeaderEpochCheckpointFile
 from ottla.log.mark import CommittedMark
 from ottla.log.resources import LogResources
 from ottla.log.rewriting import as_configured, must_rewrite
+from ottla.log.room import UNLIMITED_ROOM, Level
 from ottla.log.segment import RELATIVE_MAX, Segment, base_of
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.log.unflushed import Unflushed
@@ -54,7 +55,7 @@ from ottla.records.batch import (
     check_crc,
     validate_from_client,
 )
-from ottla.runtime.seams import Buffer, FileRange
+from ottla.runtime.seams import Buffer, Disk, FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 
@@ -80,6 +81,22 @@ class ReadResult(NamedTuple):
 
 def directory_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
+
+
+def make_directory(disk: Disk, path: str, topic_id: UUID) -> None:
+    """Of a new log. It may be called in a thread: on a busy file system this takes milliseconds."""
+    if disk.exists(path):
+        left = disk.list_dir(path)  # by an earlier log of the same name
+        assert not any(name.endswith(".log") for name in left), path
+        for name in filter(recovery.is_of_a_log, left):
+            disk.remove(f"{path}/{name}")
+    else:
+        disk.make_dirs(path)
+    file = disk.open(f"{path}/{checkpoints.PARTITION_METADATA}", create=True)
+    try:
+        file.append(checkpoints.partition_metadata_text(topic_id))
+    finally:
+        file.close()
 
 
 class Log:
@@ -139,6 +156,8 @@ class Log:
         between the lower and the old one."""
         self.keeper: KeptRecords | None = None
         """Puts aside what a truncation cuts off although it was committed."""
+        self.room = UNLIMITED_ROOM
+        """Of the disk. The quorum's log writes into the room that others leave free."""
         self.on_unsettled: Callable[[Log], None] | None = None
         """Called when `is_settled` may have become false: settled logs need no look for a flush."""
 
@@ -151,6 +170,7 @@ class Log:
         self.deleted = DeletedSegments(resources)
         self.unflushed = Unflushed(everything=not loaded.clean)
         self.epochs_file = LeaderEpochCheckpointFile(resources.disk, self.path)
+        self._opened_as = self._present() if loaded.is_as_closed else None
         if loaded.bytes_cut and TornTailCut in resources.events:
             resources.events.emit(TornTailCut(key, directory, loaded.bytes_cut, self.log_end))
 
@@ -168,22 +188,15 @@ class Log:
         topic_id: UUID,
         now_ms: int,
         log_start: int = 0,
+        has_directory: bool = False,
     ) -> Log:
-        """A new, empty log. Its name survives a power loss only after the first flush."""
+        """A new, empty log. Its name survives a power loss only after the first flush. `has_directory`: `make_directory` was
+        called before."""
         key = TopicPartition(topic, partition)
         path = f"{directory}/{directory_name(topic, partition)}"
-        disk = resources.disk
         try:
-            disk.make_dirs(path)
-            left = disk.list_dir(path)  # by an earlier log of the same name
-            assert not any(name.endswith(".log") for name in left), path
-            for name in filter(recovery.is_of_a_log, left):
-                disk.remove(f"{path}/{name}")
-            file = disk.open(f"{path}/{checkpoints.PARTITION_METADATA}", create=True)
-            try:
-                file.append(checkpoints.partition_metadata_text(topic_id))
-            finally:
-                file.close()
+            if not has_directory:
+                make_directory(resources.disk, path, topic_id)
             loaded = recovery.begin(resources, path, key, topic_id, log_start, now_ms)
         except OSError as error:
             raise LogDirError(directory, error) from error
@@ -232,20 +245,24 @@ class Log:
     def close(self, *, clean: bool) -> None:
         """Release the files. With `clean`, first write and flush everything that a restart would have to rebuild."""
         if clean and self.failed is None:
-            try:
-                self.snapshots.take(self.producers, self.log_end)
-                self.segments[-1].write_indexes()
-                for path in (*self.segments[-1].index_paths, self.snapshots.path(self.log_end)):
-                    file = self.disk.open(path)
-                    file.flush()
-                    file.close()
-                self.unflushed.names = True
-            except OSError as error:
-                self.fail(error)
-            self.flush()
+            self.flushed(self.closing_plan()())
         for segment in self.segments:
             self.resources.files.forget(segment)
         self._retire()
+
+    def closing_plan(self) -> Callable[[], int]:
+        """The part of a clean close that waits for the disk, as `flush_plan`."""
+        return flushing.closing_plan(self)
+
+    @property
+    def is_as_closed(self) -> bool:
+        """The files are as a clean close would leave them."""
+        is_blank = not (self.size_bytes or self.snapshots.offsets or self.producers.producers)
+        return is_blank or self._opened_as == self._present()
+
+    def _present(self) -> tuple[int, int, int]:
+        """Differs after an append, a truncation and the expiry of a producer."""
+        return self.log_end, self.generation, len(self.producers.producers)
 
     def _retire(self) -> None:
         """Plans that threads still carry out must change nothing any more."""
@@ -287,6 +304,8 @@ class Log:
             return self._append_own(records, leader_epoch, now_ms)
         if self.failed is not None:
             self.check_writable()
+        if self.room.level:
+            self.refuse_growth()
         config = self.config
         stamps = config.message_timestamp_type == "LogAppendTime"
         batch = validate_from_client(
@@ -333,6 +352,8 @@ class Log:
     ) -> Appended:
         """One or several batches that this broker built. Only their order is checked."""
         self.check_writable()
+        if self.room.level is Level.NONE:
+            self.refuse_growth()
         given = []
         offset = self.log_end
         for batch in batches(records):
@@ -355,6 +376,8 @@ class Log:
         when it sends it, and by then another may lead, and it may have truncated its log and copied batches of the next leader
         to the same position (KAFKA-18723). Those need not continue our log."""
         self.check_writable()
+        if self.room.level is Level.NONE:
+            self.refuse_growth()
         expected = self.log_end
         epoch = self.epochs.latest
         epoch = -1 if epoch is None else epoch
@@ -420,6 +443,10 @@ class Log:
             segment.append(records, batch, config.index_interval_bytes)
         except OSError as error:
             self.fail(error)
+        room = self.room
+        room.left -= batch.size
+        if room.left < 0:
+            room.look()
         assert segment.next_offset > self.log_end, (self, batch)  # D5: offsets rise
         self.log_end = segment.next_offset
 
@@ -449,6 +476,9 @@ class Log:
                     segment.added(batch, file_end + batch.position - begin, interval)
             except OSError as error:
                 self.fail(error)
+            self.room.left -= given[run - 1].end - begin
+            if self.room.left < 0:
+                self.room.look()
             assert segment.next_offset > self.log_end, (self, given[at])  # D5: offsets rise
             self.log_end = segment.next_offset
             for batch in given[at:run]:
@@ -743,15 +773,6 @@ class Log:
         self.recovery_point = max(self.recovery_point, self.unflushed.flushed(recovery_point))
         self.assert_marks_in_order()
 
-    def identity_plan(self) -> Callable[[], None] | None:
-        """Make durable that this log exists, and its topic id, soon after its creation: without these its data is
-        worthless after a crash. A call that may run in a thread; then call `identity_flushed`. None if it is done, or a flush
-        is under way that does it."""
-        return flushing.identity_plan(self)
-
-    def identity_flushed(self) -> None:
-        self.unflushed.carried_out()
-
     def epochs_plan(self) -> Callable[[], None] | None:
         """Bring leader-epoch-checkpoint up to date between flushes: a call that may run in a thread; then call
         `epochs_written`. None if there is nothing to write, or a plan under way may be writing it."""
@@ -766,6 +787,15 @@ class Log:
         """KafkaError after the disk has failed."""
         if self.failed is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failed))
+
+    def refuse_growth(self) -> NoReturn:
+        """Before the disk is full. Clients know this error and try again, elsewhere if another broker leads by then."""
+        room = self.room
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"the disk of {room.directory} is nearly full ({room.free} of {room.total} bytes are free):"
+            " it takes no records until there is room (ottla.disk.watermark.percent)",
+        )
 
     def fail(self, cause: OSError) -> NoReturn:
         """The disk failed: this log takes no more writes."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from itertools import islice
 from uuid import UUID
 
 from ottla.events import Events
@@ -17,6 +19,7 @@ from ottla.events.storage import (
     CleanShutdownRecognized,
     LogCompacted,
     LogDirectoryFailed,
+    LogDirectoryRoomChanged,
     LogSetAside,
 )
 from ottla.log import checkpoints, cleaner
@@ -25,6 +28,7 @@ from ottla.log.committed_marks import CommittedMarks
 from ottla.log.compaction import Compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
+from ottla.log.flushing import LOGS_AT_ONCE, FlushPlan, IdentityPlan
 from ottla.log.kept_records import DELETE_SUFFIX, NAME_BYTES_MAX, STRAY_SUFFIX, KeptRecords
 from ottla.log.log import Log, directory_name
 from ottla.log.log_directories import (
@@ -33,10 +37,12 @@ from ottla.log.log_directories import (
     read_contents,
     read_properties,
 )
+from ottla.log.new_directories import DirectoriesPlan
 from ottla.log.offset_checkpoints import CheckpointPlan, OffsetCheckpoints
 from ottla.log.progress import OpeningProgress
 from ottla.log.removal import DeletedLogs, RemovalPlan
 from ottla.log.resources import LogResources
+from ottla.log.room import NO_WATERMARK, DirectoryRoom, Watermark
 from ottla.log.segment import OpenFiles
 from ottla.runtime.seams import Disk, File
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -71,6 +77,7 @@ class LogManager:
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         events: Events | None = None,
         kept: KeptRecords | None = None,
+        watermark: Watermark = NO_WATERMARK,
     ) -> None:
         """Without `kept`, a truncation keeps nothing of what it cuts off."""
         assert directories and len(set(directories)) == len(directories), directories
@@ -85,6 +92,13 @@ class LogManager:
         self.offline_directories: dict[str, Exception] = {}
         self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
         """Called with the directory and the logs that went with it."""
+        self.rooms = {
+            directory: DirectoryRoom(disk, directory, watermark, self._room_changed)
+            for directory in directories
+        }
+        """How much room is left in each directory."""
+        self.on_room: list[Callable[[DirectoryRoom], None]] = []
+        """Called when a directory has become short of room, or is so no longer."""
         self.progress = OpeningProgress()
         self.previous_broker_epoch = -1
         """Of the clean shutdown before this start; -1 if it was not clean."""
@@ -95,8 +109,12 @@ class LogManager:
         self._locks: dict[str, File] = {}
         self._taken: dict[str, DirectoryContents] = {}
         self._is_open = False
+        self._counts: Counter[str] = Counter()
+        """Of the logs in each directory."""
         self._corrupt_in: dict[TopicPartition, str] = {}
         """The directories of those in `corrupt`."""
+        self._new_directories: dict[TopicPartition, str] = {}
+        """Of logs that are not created yet."""
         self._deleted = DeletedLogs()
         self._marks: dict[str, CommittedMarks] = {}
         self.kept = kept
@@ -175,6 +193,7 @@ class LogManager:
             self.previous_broker_epoch = first
             if first >= 0 and CleanShutdownRecognized in self._events:
                 self._events.emit(CleanShutdownRecognized(tuple(self.directories), first))
+        self.look_for_room()
         self._is_open = True
         self.progress.is_complete = True
 
@@ -267,11 +286,10 @@ class LogManager:
         to have been opened: one that was not read is not known to be whole."""
         clean = clean and self._is_open
         self._is_open = False
+        if clean:
+            self._flush_to_close()
         for log in list(self.logs.values()):
-            try:
-                log.close(clean=clean)
-            except LogDirError as error:
-                self.mark_offline(error.directory, error.cause)
+            log.close(clean=False)
             if log.failed is not None:
                 # A flush may have failed in a thread just before: then the directory is not clean.
                 self.mark_offline(log.directory, log.failed.cause)
@@ -288,6 +306,19 @@ class LogManager:
             marks.close()
         self.logs.clear()
         self._unlock()
+
+    def _flush_to_close(self) -> None:
+        logs = iter(list(self.logs.values()))
+        while some := list(islice(logs, LOGS_AT_ONCE)):
+            plan = FlushPlan(self.disk)
+            for log in some:
+                if log.failed is None:
+                    try:
+                        plan.add(log, log.closing_plan())
+                    except LogDirError as error:
+                        self.mark_offline(error.directory, error.cause)
+            plan.run()
+            self.flushed(plan)
 
     def _unlock(self) -> None:
         for lock in self._locks.values():
@@ -335,6 +366,7 @@ class LogManager:
                 topic_id=topic_id,
                 now_ms=now_ms,
                 log_start=log_start,
+                has_directory=self._new_directories.pop(key, "").startswith(f"{directory}/"),
             )
             self._mark(log)
         except LogDirError as error:
@@ -342,6 +374,37 @@ class LogManager:
             raise
         self._adopt(log)
         return log
+
+    def directories_plan(
+        self, wanted: Iterable[tuple[TopicPartition, UUID, str | None]]
+    ) -> DirectoriesPlan:
+        """Directories for logs that will be created next, each with its topic id and log directory (None: the manager's
+        choice). `run` of the plan may be called in a thread, then `directories_made`. It leaves out logs for which more has
+        to be decided."""
+        plan = DirectoriesPlan(self.disk)
+        online = self._online()
+        for key, topic_id, directory in wanted:
+            if directory is None and len(online) == 1:
+                directory = online[0]
+            if directory in online and key not in self.logs and key not in self.corrupt:
+                try:
+                    if self._checkpoints.forget(directory, key):
+                        self.checkpoint()
+                except OSError as error:
+                    self.mark_offline(directory, error)
+                    break
+                plan.add(key, directory, topic_id)
+        return plan
+
+    def directories_made(self, plan: DirectoriesPlan) -> None:
+        self._new_directories.update(plan.made)
+
+    def abandon_directory(self, key: TopicPartition) -> None:
+        """The log is not wanted any more."""
+        path = self._new_directories.pop(key, None)
+        if path is not None:
+            with suppress(OSError):
+                self.disk.remove_tree(path)
 
     def _mark(self, log: Log) -> None:
         try:
@@ -351,7 +414,7 @@ class LogManager:
 
     def delete(self, key: TopicPartition, now_ms: int) -> None:
         """The log is deleted at once, its files after file.delete.delay.ms."""
-        log = self.logs.pop(key)
+        log = self._drop(key)
         self._marks[log.directory].remove(log)
         try:
             path = log.mark_deleted()
@@ -366,8 +429,20 @@ class LogManager:
         log.before_gaps = self._checkpoints.gaps_come
         log.on_unsettled = self._unsettled
         log.keeper = self.kept
+        log.room = self.rooms[log.directory]
         self.logs[log.key] = log
+        self._count(log, 1)
         self._unsettled(log)
+
+    def _drop(self, key: TopicPartition) -> Log:
+        log = self.logs.pop(key)
+        self._count(log, -1)
+        return log
+
+    def _count(self, log: Log, change: int) -> None:
+        # Where a log lies must not depend on when the cluster created its event log.
+        if log.topic not in UNLISTED_TOPICS:
+            self._counts[log.directory] += change
 
     def _unsettled(self, log: Log) -> None:
         self.unsettled[log] = None
@@ -378,15 +453,11 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
         if len(online) == 1:
             return online[0]
-        # Where a log lies must not depend on when the cluster created its event log.
-        counts = Counter(
-            log.directory for key, log in self.logs.items() if key.topic not in UNLISTED_TOPICS
-        )
-        return min(online, key=lambda directory: counts[directory])
+        return min(online, key=lambda directory: self._counts[directory])
 
     def set_aside(self, key: TopicPartition, why: str = "it is damaged") -> str:
         """Rename a log that is corrupt or not wanted here, and keep it for an operator. Returns its new path."""
-        log = self.logs.pop(key, None)
+        log = self._drop(key) if key in self.logs else None
         if log is None:
             directory = self._corrupt_in.pop(key)
             del self.corrupt[key]
@@ -415,7 +486,7 @@ class LogManager:
 
     def found_corrupt(self, key: TopicPartition, why: str) -> None:
         """A log in use is damaged. From now on it is treated as if the start had found the damage."""
-        log = self.logs.pop(key)
+        log = self._drop(key)
         self._marks[log.directory].remove(log)
         log.close(clean=False)
         self.corrupt[key] = CorruptLog(log.path, why)
@@ -431,7 +502,7 @@ class LogManager:
         self.offline_directories[directory] = cause
         lost = [key for key, log in self.logs.items() if log.directory == directory]
         for key in lost:
-            log = self.logs.pop(key)
+            log = self._drop(key)
             if isinstance(cause, OSError) and log.failed is None:
                 log.failed = LogDirError(directory, cause)
             log.close(clean=False)
@@ -445,7 +516,43 @@ class LogManager:
         for callback in self.on_offline:
             callback(directory, lost)
 
+    def _room_changed(self, room: DirectoryRoom) -> None:
+        if LogDirectoryRoomChanged in self._events:
+            self._events.emit(
+                LogDirectoryRoomChanged(
+                    room.directory, room.level.name.lower(), room.free, room.total
+                )
+            )
+        for callback in list(self.on_room):
+            callback(room)
+
     # Work in the background
+
+    def look_for_room(self) -> None:
+        """What others write to the same disks, or remove from them, shows only so."""
+        for directory in self._online():
+            self.rooms[directory].look()
+
+    def flush_plan(self, logs: Iterable[Log]) -> FlushPlan:
+        """Flush these. `run` of the plan may be called in a thread, then `flushed`."""
+        plan = FlushPlan(self.disk)
+        for log in logs:
+            if log.failed is not None:
+                continue
+            try:
+                plan.add(log, log.flush_plan())
+            except LogDirError as error:
+                self.mark_offline(error.directory, error.cause)
+        return plan
+
+    def identity_plan(self, logs: Iterable[Log]) -> IdentityPlan:
+        """Make durable soon after the creation of these logs that they exist, and their topic ids: without these their data
+        is worthless after a crash. `run` of the plan may be called in a thread, then `flushed`."""
+        return IdentityPlan(self.disk, logs)
+
+    def flushed(self, plan: FlushPlan | IdentityPlan) -> None:
+        for failure in plan.carried_out():
+            self.mark_offline(failure.directory, failure.cause)
 
     def checkpoint(self) -> None:
         """Write the marks of all logs to the checkpoint files of their directories."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from ottla.log import checkpoints
@@ -38,12 +39,7 @@ class CheckpointPlan:
     """By directory."""
 
     def run(self) -> None:
-        for log, write in self.epochs:
-            try:
-                write()
-            except OSError as error:
-                if not log.gone:  # a log that was deleted meanwhile needs no checkpoint
-                    self.failures[log.directory] = error
+        self.disk.together([partial(self._write_epochs, *each) for each in self.epochs])
         for directory, (high_watermarks, log_starts) in self.marks.items():
             for name, offsets in (
                 (checkpoints.LOG_STARTS, log_starts),
@@ -53,6 +49,13 @@ class CheckpointPlan:
                     checkpoints.write_offsets(self.disk, f"{directory}/{name}", offsets)
                 except OSError as error:
                     self.failures[directory] = error
+
+    def _write_epochs(self, log: Log, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            if not log.gone:  # a log that was deleted meanwhile needs no checkpoint
+                self.failures[log.directory] = error
 
 
 class OffsetCheckpoints:

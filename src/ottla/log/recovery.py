@@ -60,6 +60,8 @@ class LoadedLog:
     """It was closed in order, or is new."""
     cleaned: int | None = None
     """How far compaction has worked; None: nowhere, there are no gaps."""
+    is_as_closed: bool = False
+    """The files are as a clean close left them."""
 
 
 def is_of_a_log(name: str) -> bool:
@@ -156,6 +158,7 @@ def load(
         recovery_point,
         clean,
         cleaned,
+        is_as_closed=clean and not loader.has_rebuilt and newest.next_offset in snapshots.offsets,
     )
 
 
@@ -253,6 +256,8 @@ class _Loader:
         """Between batches and between segments: only compaction leaves them."""
         self.producers: ProducerStateManager | None = None
         self.bytes_cut = 0
+        self.has_rebuilt = False
+        """Some index."""
         self.epochs = self._read_epochs()
 
     def _read_epochs(self) -> LeaderEpochCache:
@@ -264,6 +269,7 @@ class _Loader:
         epochs = LeaderEpochCache()
         with suppress(CorruptLog):
             self._take_epochs(epochs)
+        epochs.dirty = bool(epochs.entries)  # most logs of a large broker never had a record
         return epochs
 
     def _take_epochs(self, epochs: LeaderEpochCache) -> None:
@@ -319,12 +325,15 @@ class _Loader:
             segment.next_offset = next_base
 
     def _has_usable_indexes(self, segment: Segment) -> bool:
+        if not segment.size:
+            return True  # its indexes are made, and emptied, with its first batch
         try:
             return segment.load(self.disk)
         except CorruptBatch:
             return False  # the index leads to no batch: it is rebuilt from the batches
 
     def _rebuild_indexes(self, segment: Segment) -> None:
+        self.has_rebuilt = True
         segment.reset(self.disk)
         for batch in segment.headers(0, segment.size):
             segment.added(batch, batch.position, self.config.index_interval_bytes)
@@ -332,6 +341,7 @@ class _Loader:
 
     def _rebuild_aborted(self, before: list[Segment], segment: Segment) -> None:
         """Which transaction a marker ends follows from the segments before."""
+        self.has_rebuilt = True
         producers = self.producers_at(segment.base, before)
         segment.aborted = TransactionIndex(self.disk, segment.aborted.path)
         file = segment.opened()

@@ -14,7 +14,8 @@ import shutil
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 from ottla.runtime.seams import Buffer
@@ -27,6 +28,7 @@ PROBE = [bytearray(1)]
 PROBE_EVERY_BYTES = 128 * 1024
 """Systems read ahead about so much. A page in memory says nothing about pages farther off."""
 BRING_BYTES = 256 * 1024
+CALLS_AT_ONCE = 8
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 """Of everything that a node makes. Its metadata has keys of users, and its logs have what clients may read only by ACLs."""
@@ -248,6 +250,15 @@ class RealDisk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def together(self, calls: Sequence[Callable[[], None]]) -> None:
+        if len(calls) == 1:
+            calls[0]()
+        elif calls:
+            with ThreadPoolExecutor(min(CALLS_AT_ONCE, len(calls)), "disk") as threads:
+                made = [threads.submit(call) for call in calls]
+            for each in made:
+                each.result()
 
     def lock(self, path: str) -> RealFile:
         file = self.open(path, create=True)

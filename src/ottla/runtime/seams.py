@@ -119,6 +119,10 @@ class Disk(Protocol):
 
     def flush_dir(self, path: str) -> None: ...
 
+    def together(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Make these calls, which wait for the disk, several at a time and in no order: a file system carries out many
+        flushes at once. Returns when all have ended. They keep their errors themselves."""
+
     def lock(self, path: str) -> File:
         """Take the lock file exclusively for as long as the returned file is open; BlockingIOError if
         another process holds it."""

@@ -22,6 +22,7 @@ from ottla.wire.schema import (
     Struct,
     array_packing,
     names_of_all_versions,
+    names_of_newest_version,
 )
 
 Encode = Callable[[bytearray, Any], None]
@@ -47,6 +48,12 @@ class Names:
     def check(self, names: Mapping[str, Any]) -> None:
         if self._accepted.issuperset(names):
             return
+        newest = names_of_newest_version(self.key, self.direction).get(self.path, set())
+        if not newest.issuperset(names):
+            self._look_everywhere(names)
+        self._accepted.update(names)
+
+    def _look_everywhere(self, names: Mapping[str, Any]) -> None:
         known = names_of_all_versions(self.key, self.direction).get(self.path, set())
         unknown = sorted(set(names) - known)
         if unknown:
@@ -55,7 +62,6 @@ class Names:
                 f"no version of api key {self.key} has {', '.join(unknown)} in {where}; "
                 f"it has {', '.join(sorted(known))}"
             )
-        self._accepted.update(names)
 
 
 def struct_encoder(struct: Struct, names: Names) -> Encode:

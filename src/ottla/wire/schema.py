@@ -12,7 +12,7 @@ import importlib
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from struct import Struct as Packing
@@ -81,10 +81,12 @@ OWN_TAGS_FROM = 10_000
 
 OWN_FIELDS: Final[Mapping[tuple[int, Direction], tuple[str, ...]]] = {
     (ApiKey.ALTER_PARTITION, "request"): ("ottla_isr_reasons",),
-    (ApiKey.BROKER_HEARTBEAT, "request"): ("ottla_load", "ottla_asks"),
+    (ApiKey.BROKER_HEARTBEAT, "request"): ("ottla_load", "ottla_asks", "ottla_short_log_dirs"),
     (ApiKey.BROKER_HEARTBEAT, "response"): ("ottla_loads",),
+    (ApiKey.DESCRIBE_LOG_DIRS, "response"): ("ottla_full_log_dirs",),
 }
-"""Tagged fields of our own, all of them strings, at the end of a message between nodes of one cluster."""
+"""Tagged fields of our own, all of them strings, at the end of a message: between nodes of one cluster, or for our own
+commands."""
 
 
 @cache
@@ -115,6 +117,23 @@ def _kio_module(name: str) -> types.ModuleType:
 @cache
 def names_of_all_versions(key: int, direction: Direction) -> Mapping[tuple[str, ...], set[str]]:
     """Every field name of any version, by the path of field names to its struct."""
+    return _names(key, direction, _versions(key))
+
+
+@cache
+def names_of_newest_version(key: int, direction: Direction) -> Mapping[tuple[str, ...], set[str]]:
+    """The same of the newest version, which nearly always has all names: kio takes some ten milliseconds to load one."""
+    return _names(key, direction, _versions(key)[-1:])
+
+
+def _versions(key: int) -> list[int]:
+    index = _kio_module("kio.schema.index")
+    return sorted(index.schema_name_map[ApiKey(key).name.lower()])
+
+
+def _names(
+    key: int, direction: Direction, versions: Sequence[int]
+) -> Mapping[tuple[str, ...], set[str]]:
     names: dict[tuple[str, ...], set[str]] = {}
 
     def collect(struct: Struct, path: tuple[str, ...]) -> None:
@@ -123,8 +142,7 @@ def names_of_all_versions(key: int, direction: Direction) -> Mapping[tuple[str, 
             if field.struct is not None:
                 collect(field.struct, (*path, field.name))
 
-    index = _kio_module("kio.schema.index")
-    for version in index.schema_name_map[ApiKey(key).name.lower()]:
+    for version in versions:
         collect(message(key, version, direction), ())
     return names
 

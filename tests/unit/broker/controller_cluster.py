@@ -218,6 +218,8 @@ class BrokerNode:
             directory_ids={"/data": UUID(int=node_id << 64)},
             offline_directories={},
             on_offline=[],
+            rooms={},
+            on_room=[],
         )
 
     def start(self) -> BrokerNode:

@@ -11,10 +11,12 @@ from uuid import UUID
 
 import pytest
 
+from ottla.broker.cluster import isr_reasons
 from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.events import Event, Events
-from ottla.events.replication import IsrDecided
+from ottla.events.replication import IsrCause, IsrDecided, IsrReason, Lag
 from ottla.replica.isr import Proposal
+from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.types import TopicPartition
@@ -65,6 +67,71 @@ class Answering:
         )
         topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[row])
         return SimpleNamespace(error_code=0, topics=[topic])
+
+
+class Agreeing:
+    """A controller that takes every proposal."""
+
+    def __init__(self) -> None:
+        self.requests: list[Mapping[str, Any]] = []
+
+    async def request(self, api_key: ApiKey, fields: Mapping[str, Any], *, timeout_s: float) -> Any:
+        messages.write_request(api_key, 3, fields)
+        self.requests.append(fields)
+        topics = [
+            SimpleNamespace(
+                topic_id=topic["topic_id"],
+                partitions=[
+                    SimpleNamespace(
+                        partition_index=row["partition_index"],
+                        error_code=0,
+                        isr=(1, 2),
+                        partition_epoch=10,
+                    )
+                    for row in topic["partitions"]
+                ],
+            )
+            for topic in fields["topics"]
+        ]
+        return SimpleNamespace(error_code=0, topics=topics)
+
+
+@pytest.mark.parametrize("tells_reasons", [False, True])
+def test_P40_thousands_of_proposals_are_sent_in_few_requests(tells_reasons: bool) -> None:
+    """A broker that comes back joins the ISRs of all its partitions at once. A text that is too long for one message
+    would lose all of them, for good."""
+    controller = Agreeing()
+    clock = SimpleNamespace(monotonic=lambda: 5.0)
+    replicas: Any = SimpleNamespace(listeners=[], clock=clock, events=Events())
+    longest = IsrReason(IsrCause.CAUGHT_UP, Lag(2**63 - 1, 2**63 - 1, 999_999_999.999))
+
+    async def run() -> None:
+        proposals = IsrProposals(
+            1, replicas, controller, lambda: 10, 1.0, tells_reasons=tells_reasons
+        )
+        for number in range(2000):
+            partition = Partition()
+            partition.partition = number
+            assert partition.proposal is not None
+            reasons = {2**31 - 1: longest, 2: longest}
+            partition.proposal = partition.proposal._replace(reasons=reasons)
+            proposals.isr_proposed(partition)  # type: ignore[arg-type]
+        assert proposals._sender is not None
+        await proposals._sender
+
+    asyncio.run(run())
+    sent = [
+        row["partition_index"]
+        for fields in controller.requests
+        for topic in fields["topics"]
+        for row in topic["partitions"]
+    ]
+    assert sorted(sent) == list(range(2000))
+    assert len(controller.requests) == 1 if not tells_reasons else len(controller.requests) < 20
+    for fields in controller.requests:
+        if tells_reasons:
+            told = isr_reasons.read(fields["ottla_isr_reasons"])
+            assert len(told) == len(fields["topics"][0]["partitions"]), "each has its reason"
 
 
 def proposed(

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.replication.throttle import ReplicationThrottle
+from ottla.broker.replication.throttle import NO_ROOM_REST_S, ReplicationThrottle
 from ottla.config import ConfigError, Settings, validate_topic_config
+from ottla.log.room import Level, Room
 
 SETTINGS = Settings.of(
     {
@@ -26,7 +27,8 @@ def partition(isr: tuple[int, ...] = (2,), replicas: tuple[str, ...] = ("0:1",))
     config = SimpleNamespace(
         leader_throttled_replicas=replicas, follower_throttled_replicas=replicas
     )
-    return SimpleNamespace(partition=0, isr=isr, log=SimpleNamespace(config=config))
+    log = SimpleNamespace(config=config, room=Room("/"))
+    return SimpleNamespace(partition=0, isr=isr, log=log)
 
 
 def test_a_follower_that_is_behind_rests_until_its_rate_is_kept() -> None:
@@ -68,3 +70,13 @@ def test_replicas_are_named_by_partition_and_broker(value: str) -> None:
             validate_topic_config({key: right})
         with pytest.raises(ConfigError, match="is not partition:broker"):
             validate_topic_config({key: value})
+
+
+def test_a_follower_without_room_on_its_disk_rests_whatever_the_rates_are() -> None:
+    throttle = ReplicationThrottle(SETTINGS)
+    copied = partition()
+    assert throttle.rest(copied, 100, 0.0) == 0.0
+    copied.log.room.level = Level.NONE
+    assert throttle.rest(copied, 0, 0.0) == NO_ROOM_REST_S
+    copied.log.room.level = Level.SCARCE
+    assert throttle.rest(copied, 0, 0.0) == 0.0

@@ -377,6 +377,11 @@ STAGED: dict[str, list[tuple[FindingSeverity, str, Facts]]] = {
     "disk-full": [
         (
             FindingSeverity.SERIOUS,
+            "it takes no records",
+            replace(HEALTHY, log_dirs=(log_dir(1, refuses_records=True),)),
+        ),
+        (
+            FindingSeverity.SERIOUS,
             "1.0 GiB left, 1%",
             replace(HEALTHY, log_dirs=(log_dir(1, usable_bytes=GIB),)),
         ),

@@ -41,7 +41,7 @@ from ottla.events.replication import (
     TruncationCause,
 )
 from ottla.events.requests import QuotaExceeded
-from ottla.events.storage import LogDirectoryFailed, LogSetAside
+from ottla.events.storage import LogDirectoryFailed, LogDirectoryRoomChanged, LogSetAside
 from ottla.wire.types import TopicPartition
 
 NODE = 7
@@ -125,6 +125,12 @@ EXAMPLES: list[tuple[Event, str, str, str]] = [
         "log_dir_failure",
         "broker:7",
         "log directory /data failed with 1 partition: Input/output error",
+    ),
+    (
+        LogDirectoryRoomChanged("/data", "scarce", 5, 100),
+        "log_dir_room",
+        "broker:7",
+        "the disk of /data is nearly full: it refuses records (5 of 100 bytes are free)",
     ),
     (
         ControllerActivated(3),

@@ -482,11 +482,12 @@ def everything(disk, path="/"):
 def test_whose_log_it_is_survives_a_power_loss_once_the_identity_was_flushed():
     for seed in range(30):
         disk = sim_disk(seed)
-        log = create(managed(disk))
-        plan = log.identity_plan()
-        plan()
-        log.identity_flushed()
-        assert log.identity_plan() is None
+        manager = managed(disk)
+        log = create(manager)
+        plan = manager.identity_plan([log])
+        plan.run()
+        manager.flushed(plan)
+        assert not manager.identity_plan([log])
         append(log, 3)
         disk.lose_power()
         again = managed(disk)

@@ -8,6 +8,7 @@ from typing import Any
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
+from ottla.log.room import Level
 from ottla.runtime import Disk
 from ottla.security.needs import DESCRIBE_CLUSTER
 from ottla.wire.apis import ApiKey
@@ -54,7 +55,14 @@ class DescribeLogDirsHandler:
                     "is_cordoned": False,
                 }
             )
-        request.respond({"error_code": ErrorCode.NONE, "results": results})
+        full = [path for path, room in logs.rooms.items() if room.level is not Level.AMPLE]
+        request.respond(
+            {
+                "error_code": ErrorCode.NONE,
+                "results": results,
+                "ottla_full_log_dirs": "\n".join(full),
+            }
+        )
 
     def _topics_in(
         self, directory: str, wanted: set[TopicPartition] | None

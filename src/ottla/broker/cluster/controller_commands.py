@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla.broker.cluster import isr_reasons
+from ottla.broker.cluster import isr_reasons, short_log_dirs
 from ottla.broker.cluster.token_requests import Caller, check_token_request, owner_of
 from ottla.config.names import TOPIC_TO_SERVER
 from ottla.config.traps import topic_traps
@@ -87,6 +87,7 @@ def _heartbeat(controller: Controller, message: Any, now: float) -> ControllerRe
         want_shutdown=message.want_shut_down,
         offline_log_dirs=_ids(field(message, "offline_log_dirs", ())),
         cordoned_log_dirs=None if cordoned is None else _ids(cordoned),
+        short=short_log_dirs.read(message.ottla_short_log_dirs),
     )
     return controller.heartbeat(beat, now)
 

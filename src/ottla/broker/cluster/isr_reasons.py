@@ -15,6 +15,16 @@ from ottla.events.replication import IsrCause, IsrReason, Lag
 Reasons = Mapping[int, IsrReason]
 """By broker."""
 
+TEXT_BYTES_MAX = 32_767
+"""Of any string in a message."""
+PROPOSAL_BYTES_MAX, REASON_BYTES_MAX = 56, 96
+"""What one proposal and one of its reasons take at most: identifiers, numbers of 64 bits, and what separates them."""
+
+
+def size_max(reasons: Reasons) -> int:
+    """How much of the text a proposal takes at most."""
+    return PROPOSAL_BYTES_MAX + REASON_BYTES_MAX * len(reasons)
+
 
 def written(proposals: Iterable[tuple[UUID, int, Reasons]]) -> str:
     """[[topic id, partition, [[broker, cause, records, bytes, seconds], ...]], ...]"""

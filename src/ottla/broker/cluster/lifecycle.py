@@ -21,9 +21,11 @@ from math import inf
 from typing import Any, Protocol
 from uuid import UUID
 
+from ottla.broker.cluster import short_log_dirs
 from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInfo
 from ottla.broker.server.deadlines import is_set_within
 from ottla.config import ListenerAddress, Settings
+from ottla.log.room import DirectoryRoom
 from ottla.metadata.features import supported_ranges
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.runtime import Runtime
@@ -79,6 +81,12 @@ class Directories(Protocol):
 
     @property
     def on_offline(self) -> list[Callable[[str, list[TopicPartition]], None]]: ...
+
+    @property
+    def rooms(self) -> Mapping[str, DirectoryRoom]: ...
+
+    @property
+    def on_room(self) -> list[Callable[[DirectoryRoom], None]]: ...
 
 
 class MetadataSource(LeaderInfo, Protocol):
@@ -141,6 +149,7 @@ class BrokerLifecycle:
         self._quorum.on_leader.append(self._leader_changed)
         self._heartbeats.on_lost.append(self.heartbeat_soon)
         self._logs.on_offline.append(self._directory_failed)
+        self._logs.on_room.append(self._room_changed)
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
 
@@ -172,6 +181,7 @@ class BrokerLifecycle:
             self._quorum.on_image.remove(self._image_changed)
             self._quorum.on_leader.remove(self._leader_changed)
             self._logs.on_offline.remove(self._directory_failed)
+            self._logs.on_room.remove(self._room_changed)
         await self._heartbeats.stop()
 
     def heartbeat_soon(self) -> None:
@@ -201,6 +211,9 @@ class BrokerLifecycle:
             self._wake.set()
 
     def _directory_failed(self, directory: str, logs: list[TopicPartition]) -> None:
+        self._wake.set()
+
+    def _room_changed(self, room: DirectoryRoom) -> None:
         self._wake.set()
 
     @property
@@ -310,6 +323,11 @@ class BrokerLifecycle:
             "offline_log_dirs": [
                 id for path, id in self._logs.directory_ids.items() if path in offline
             ],
+            "ottla_short_log_dirs": short_log_dirs.written(
+                (self._logs.directory_ids[path], room.level)
+                for path, room in self._logs.rooms.items()
+                if path not in offline
+            ),
         }
         if load := self.load():
             fields["ottla_load"] = load

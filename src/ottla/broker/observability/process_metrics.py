@@ -116,6 +116,15 @@ class ProcessMetrics:
                 for directory in logs.directories
             ],
         )
+        yield Family(
+            "ottla_log_directory_room",
+            MetricKind.GAUGE,
+            "0 if the disk of the log directory has room, 1 if it refuses records, 2 if replicas copy nothing either.",
+            [
+                Sample(Labels(directory=directory), int(room.level))
+                for directory, room in logs.rooms.items()
+            ],
+        )
         if self._readings is None:
             return
         usage = self._readings.usage

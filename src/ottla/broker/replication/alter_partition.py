@@ -89,16 +89,26 @@ class IsrProposals(ReplicaListener):
             # One turn of the loop later, everything that this turn proposes is here.
             await asyncio.sleep(0)
             while self._waiting:
-                waiting, self._waiting = self._waiting, {}
-                proposals = {
-                    (partition.topic_id, partition.partition): (partition, partition.proposal)
-                    for partition in waiting
-                    if partition.proposal is not None
-                }
+                proposals = self._next_proposals()
                 if proposals:
                     await self._send(proposals)
         finally:
             self._sender = None
+
+    def _next_proposals(self) -> dict[tuple[UUID, int], tuple[Partition, Proposal]]:
+        """As many of those that wait as one request can hold: all of them, unless their reasons are too long a text."""
+        proposals: dict[tuple[UUID, int], tuple[Partition, Proposal]] = {}
+        room = isr_reasons.TEXT_BYTES_MAX
+        for partition in list(self._waiting):
+            proposal = partition.proposal
+            if proposal is not None and self._tells_reasons:
+                room -= isr_reasons.size_max(proposal.reasons)
+                if room < 0:
+                    break
+            del self._waiting[partition]
+            if proposal is not None:
+                proposals[partition.topic_id, partition.partition] = partition, proposal
+        return proposals
 
     async def _send(self, proposals: dict[tuple[UUID, int], tuple[Partition, Proposal]]) -> None:
         fields = self._request(proposals)

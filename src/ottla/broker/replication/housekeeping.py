@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.log_cleaner import Cleaning
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.config.node_settings import Settings
+from ottla.log.flushing import LOGS_AT_ONCE
 from ottla.log.log import Log
 from ottla.runtime import Clock
 
@@ -27,6 +28,9 @@ CALLS_PER_PARTITION_AND_S_MAX = 2.2
 FLUSH_CHECK_S = 1.0
 """How often to look for logs that must be flushed (flush.ms, finished segments)."""
 
+
+ROOM_CHECK_S = 1.0
+"""How often to look whether disks have room, besides what is looked at while records are written."""
 
 CHECKPOINT_S_MIN = 0.05
 
@@ -45,7 +49,7 @@ class Housekeeping(ReplicaListener):
         self._cleaners = 0
         self._clean_interval_s = max(settings.log_cleaner_backoff_ms / 1000, CLEAN_CHECK_S)
         self._has_started = False
-        self._new: deque[Log] = deque()
+        self._new: list[Log] = []
         self._identifying: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -55,6 +59,8 @@ class Housekeeping(ReplicaListener):
         every(settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
         every(self._checkpoint_interval_s(), self._checkpoint)
         every(settings.log_retention_check_interval_ms / 1000, self._retention)
+        if settings.ottla_disk_watermark_percent < 100:
+            every(ROOM_CHECK_S, self._look_for_room)
         every(min(settings.log_flush_scheduler_interval_ms / 1000, FLUSH_CHECK_S), self._flush_due)
         self._has_started = True
         self._start_cleaners()
@@ -137,16 +143,19 @@ class Housekeeping(ReplicaListener):
             await self._in_thread(removal.run)
             logs.removed(removal)
 
+    async def _look_for_room(self) -> None:
+        self._replicas.logs.look_for_room()
+
     async def _flush_due(self) -> None:
         now_ms = self._clock.wall_ms()
         unsettled = self._replicas.logs.unsettled
-        for log in list(unsettled):
-            if log.failed is None and not log.gone:
-                await self._flush_identity(log)
-            if log.failed is None and not log.gone and log.flush_due(now_ms):
-                await self._flush(log)
-            if log.failed is not None or log.gone or log.is_settled:
-                unsettled.pop(log, None)
+        await self._flush_identities(list(unsettled))
+        logs = iter(list(unsettled))
+        while some := list(islice(logs, LOGS_AT_ONCE)):
+            await self._flush([log for log in some if _is_in_use(log) and log.flush_due(now_ms)])
+            for log in some:
+                if not _is_in_use(log) or log.is_settled:
+                    unsettled.pop(log, None)
 
     def log_created(self, log: Log) -> None:
         """Make the log's directory entry and topic id durable at once, not at the next flush check. A power loss
@@ -157,24 +166,28 @@ class Housekeeping(ReplicaListener):
 
     async def _identify_new(self) -> None:
         while self._new:
-            log = self._new.popleft()
-            if log.failed is None and not log.gone:
-                await self._flush_identity(log)
+            new, self._new = self._new, []
+            await self._flush_identities(new)
 
-    async def _flush_identity(self, log: Log) -> None:
-        with self._replicas.directories_guarded():
-            plan = log.identity_plan()
-            if plan is not None:
-                await self._in_thread(plan)
-                log.identity_flushed()
+    async def _flush_identities(self, logs: list[Log]) -> None:
+        plan = self._replicas.logs.identity_plan(log for log in logs if _is_in_use(log))
+        if plan:
+            await self._in_thread(plan.run)
+            self._replicas.logs.flushed(plan)
 
-    async def _flush(self, log: Log) -> None:
+    async def _flush(self, logs: list[Log]) -> None:
         # A failed fsync is never retried: the unwritten pages may be gone from the page cache too.
-        with self._replicas.directories_guarded():
-            log.flushed(await self._in_thread(log.flush_plan()))
+        plan = self._replicas.logs.flush_plan(logs)
+        if plan:
+            await self._in_thread(plan.run)
+            self._replicas.logs.flushed(plan)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         running = asyncio.get_running_loop().run_in_executor(None, work)
         self._in_threads[running] = None
         running.add_done_callback(lambda done: self._in_threads.pop(done, None))
         return await asyncio.shield(running)
+
+
+def _is_in_use(log: Log) -> bool:
+    return log.failed is None and not log.gone

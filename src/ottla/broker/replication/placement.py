@@ -7,7 +7,7 @@ lost (its flushed data is damaged or gone) or rebuilding (it is copied anew, and
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from ottla.log.config import LogConfig
 from ottla.log.errors import LogDirError
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.log.new_directories import DirectoriesPlan
 from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.metadata.records import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from ottla.replica.partition import NO_LEADER
@@ -146,13 +147,25 @@ class Placement:
             self.offline[key] = OfflineReplica(str(error), directory)
             return None
 
+    def directories_plan(self, replicas: Iterable[tuple[TopicImage, int]]) -> DirectoriesPlan:
+        """For the logs of new replicas: see `LogManager.directories_plan`. Not for those that cannot be served."""
+        wanted = []
+        for topic, number in replicas:
+            key = TopicPartition(topic.name, number)
+            named = self._named_directory(topic.partitions[number])
+            if not self.is_unavailable(key) and not self._may_lie_offline(named):
+                wanted.append((key, topic.id, self._directory_with(named)))
+        return self._logs.directories_plan(wanted)
+
+    def _directory_with(self, id: UUID) -> str | None:
+        return next((path for path, each in self._logs.directory_ids.items() if each == id), None)
+
     def _create_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:
         """Where the metadata says that it lies, if it does; else the log manager chooses."""
         named = self._named_directory(topic.partitions[number])
         if self._may_lie_offline(named):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "it may lie on a disk that is offline")
-        ids = self._logs.directory_ids
-        directory = next((path for path, id in ids.items() if id == named), None)
+        directory = self._directory_with(named)
         log = self._logs.create(
             topic.name, topic.id, number, config, self._clock.wall_ms(), directory=directory
         )

@@ -24,6 +24,7 @@ from ottla.events import Events
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogDirError
 from ottla.log.manager import LogManager
+from ottla.log.room import DirectoryRoom, Level
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from ottla.replica import follower
@@ -39,6 +40,19 @@ logger = logging.getLogger(__name__)
 
 MADE_IN_A_TURN_MAX = 50
 """New replicas. Each is a directory and files; meanwhile nobody is answered, and no heartbeat sent."""
+
+
+ROOM_LINES = {
+    Level.AMPLE: (logging.WARNING, "disk has room again, records are taken"),
+    Level.SCARCE: (
+        logging.ERROR,
+        "disk is nearly full, records are refused until space is freed there",
+    ),
+    Level.NONE: (
+        logging.ERROR,
+        "disk is nearly full, replicas copy nothing until space is freed there",
+    ),
+}
 
 
 class ReplicaManager:
@@ -76,11 +90,15 @@ class ReplicaManager:
             rules=rules,
         )
         self._topic_defaults = settings.topic_defaults()
+        self._log_configs: dict[str, LogConfig] = {}
+        """By topic, as the metadata sets them now: a topic may have thousands of replicas here."""
         self._role_log = RoleLog()
         self._to_make: dict[tuple[UUID, int], None] = {}
-        """Replicas that the metadata gives us and that are not here yet, in their order. While there are any, a
-        turn of the loop is asked for that makes some of them."""
+        """Replicas that the metadata gives us and that are not here yet, in their order."""
+        self._making: asyncio.Task[None] | None = None
+        """Makes them, while there are many."""
         logs.on_offline.append(self._directory_offline)
+        logs.on_room.append(_tell_of_room)
 
     # -- look-up -----------------------------------------------------------------------------------
 
@@ -119,6 +137,12 @@ class ReplicaManager:
 
     def log_config(self, topic: str) -> LogConfig:
         """The topic's own settings over the cluster's dynamic ones over this node's."""
+        found = self._log_configs.get(topic)
+        if found is None:
+            found = self._log_configs[topic] = self._read_log_config(topic)
+        return found
+
+    def _read_log_config(self, topic: str) -> LogConfig:
         texts = dict(self._topic_defaults)
         server = dict(self.image.config(BROKER_RESOURCE, ""))
         server.update(self.image.config(BROKER_RESOURCE, str(self.settings.node_id)))
@@ -135,6 +159,7 @@ class ReplicaManager:
     def apply_all(self, image: MetadataImage) -> None:
         """The first image after the start: everything that is ours, and nothing else, is on disk."""
         self.image = image
+        self._log_configs.clear()
         with self._role_log:
             for topic in image.topics.values():
                 for number in range(len(topic.partitions)):
@@ -149,6 +174,8 @@ class ReplicaManager:
 
     def _apply_delta(self, image: MetadataImage, delta: Delta) -> None:
         self.image = image
+        if delta.changed_configs or delta.deleted_topics:
+            self._log_configs.clear()
         for topic in delta.deleted_topics:
             for number in range(len(topic.partitions)):
                 try:
@@ -158,7 +185,6 @@ class ReplicaManager:
         # Settings first: an ISR is judged by the minimum that was decided with it (D9).
         if delta.changed_configs:
             self._reconfigure(delta.changed_configs)
-        has_a_turn = bool(self._to_make)
         for topic_id, number in delta.changed_partitions:
             changed = image.topics_by_id.get(topic_id)
             if changed is None:
@@ -168,31 +194,59 @@ class ReplicaManager:
                 self._to_make[topic_id, number] = None
             else:
                 self._apply_alone(changed, number)
-        if not has_a_turn:
-            self._make_now()
+        if self._making is None:
+            if len(self._to_make) <= MADE_IN_A_TURN_MAX:
+                self._make(list(self._to_make))
+            else:
+                self._making = asyncio.get_running_loop().create_task(self._make_many())
         if delta.changed_brokers or delta.changed_configs:
             now = self.clock.monotonic()
             for partition in self.partitions.values():
                 if partition.leadership is not None:
                     partition.leadership.reconsider(now)
 
-    def _make_some(self) -> None:
-        """Those of a large topic in several turns: a request for one that is not there yet is answered with an error that makes the client try again."""
-        with self._role_log:
-            self._make_now()
+    async def _make_many(self) -> None:
+        """Those of a large topic. Their directories are made in a thread, and a turn of the loop takes a few of them: a
+        request for one that is not there yet is answered with an error that makes the client try again."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._to_make:
+                some = list(islice(self._to_make, MADE_IN_A_TURN_MAX))
+                plan = self.placement.directories_plan(
+                    (topic, number)
+                    for topic_id, number in some
+                    if (topic := self._topic_of_new(topic_id, number)) is not None
+                )
+                if plan:
+                    await loop.run_in_executor(None, plan.run)
+                    self.logs.directories_made(plan)
+                with self._role_log:
+                    self._make(some)
+                for key in plan.made:
+                    self.logs.abandon_directory(key)  # of a topic that was deleted meanwhile
+                await asyncio.sleep(0)
+        finally:
+            self._making = None
 
-    def _make_now(self) -> None:
-        for topic_id, number in list(islice(self._to_make, MADE_IN_A_TURN_MAX)):
-            del self._to_make[topic_id, number]
-            topic = self.image.topics_by_id.get(topic_id)
-            if topic is not None:
-                self._apply_alone(topic, number)
-        if self._to_make:
-            asyncio.get_running_loop().call_soon(self._make_some)
+    def _make(self, replicas: list[tuple[UUID, int]]) -> None:
+        for topic_id, number in replicas:
+            if (topic_id, number) in self._to_make:
+                del self._to_make[topic_id, number]
+                topic = self._topic_of_new(topic_id, number)
+                if topic is not None:
+                    self._apply_alone(topic, number)
 
-    def stop(self) -> None:
+    def _topic_of_new(self, topic_id: UUID, number: int) -> TopicImage | None:
+        """Unless it was deleted since, or the replica given to another broker."""
+        topic = self.image.topics_by_id.get(topic_id)
+        is_ours = topic is not None and self.settings.node_id in topic.partitions[number].replicas
+        return topic if is_ours else None
+
+    async def stop(self) -> None:
         """No replica is made any more."""
         self._to_make.clear()
+        if self._making is not None:
+            await asyncio.wait([self._making])
 
     def _reconfigure(self, resources: Iterable[tuple[int, str]]) -> None:
         names = {name for kind, name in resources if kind == TOPIC_RESOURCE}
@@ -361,6 +415,11 @@ class ReplicaManager:
     def isr_proposed(self, partition: Partition) -> None:
         for listener in self.listeners:
             listener.isr_proposed(partition)
+
+
+def _tell_of_room(room: DirectoryRoom) -> None:
+    level, text = ROOM_LINES[room.level]
+    logger.log(level, f"{text} path=%s free=%d size=%d", room.directory, room.free, room.total)
 
 
 def _report(error: Exception, topic: TopicImage, number: int) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from ottla.broker.server.quotas import Meter, Window
 from ottla.config.node_settings import Settings
 from ottla.config.values import LONG_MAX
+from ottla.log.room import Level
 from ottla.replica.partition import Partition
 
 ALL = "*"
+NO_ROOM_REST_S = 0.5
 
 
 class ReplicationThrottle:
@@ -50,7 +52,10 @@ class ReplicationThrottle:
     # -- as follower
 
     def rest(self, partition: Partition, received: int, now: float) -> float:
-        """Seconds to wait before the next fetch of the partition, after receiving this many bytes."""
+        """Seconds to wait before the next fetch of the partition, after receiving this many bytes. Also while the disk has no
+        room for more."""
+        if partition.log.room.level is Level.NONE:
+            return NO_ROOM_REST_S
         if (
             self._follower_rate == LONG_MAX
             or self._node_id in partition.isr

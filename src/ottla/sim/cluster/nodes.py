@@ -27,6 +27,7 @@ CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 DATA = "/data"
 """The log directory of partitions; the metadata log has its own."""
 METADATA = "/metadata"
+WATERMARK = "ottla.disk.watermark.percent"
 
 
 def voter_endpoint(id: int) -> QuorumEndpoint:
@@ -130,8 +131,8 @@ class SimCluster:
         first_voters: int = 0,
         make_node: Callable[[Settings, Runtime], Node] = Node,
     ) -> None:
-        """Combined nodes, all of them voters; `overrides` are further settings of every node (the event log is off
-        unless they turn it on). With
+        """Combined nodes, all of them voters; `overrides` are further settings of every node (the event log and the
+        watermark of disks are off unless they turn them on). With
         `controllers`, the last so many nodes are controllers only, and all others are brokers only. With `security`,
         clients log in, and nodes have certificates.
         With `first_voters`, voters may change: the first so many nodes are formatted as voters, and all others are
@@ -172,6 +173,7 @@ class SimCluster:
                     "log.dirs": DATA,
                     "metadata.log.dir": METADATA,
                     "ottla.event.log.enable": "false",
+                    WATERMARK: "100",
                     **({} if security is None else security.settings(id, nodes)),
                     **(overrides or {}),
                 }

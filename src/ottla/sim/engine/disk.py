@@ -13,7 +13,7 @@ import os
 import random
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -265,6 +265,8 @@ class SimDisk:
         """Nothing is noted: a flush takes no time of the one who asks for it."""
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
+        self.taken_bytes = 0
+        """By others than this host's processes."""
         self.cold_rate = 0.0
         """How often `in_memory` reports that some of the bytes are not in memory."""
         self.cold_chance = random.Random(0)
@@ -281,7 +283,7 @@ class SimDisk:
 
     @property
     def free_bytes(self) -> int:
-        return max(0, self.capacity_bytes - self.used_bytes)
+        return max(0, self.capacity_bytes - self.used_bytes - self.taken_bytes)
 
     def note(self, label: str, *values: int | str) -> None:
         if self._note is not None:
@@ -401,6 +403,10 @@ class SimDisk:
             for touched in change.touched:
                 touched.changes.pop(change, None)
         self.note("flush_dir", path, len(directory.platter))
+
+    def together(self, calls: Sequence[Callable[[], None]]) -> None:
+        for call in calls:
+            call()
 
     def lock(self, path: str) -> SimFile:
         self.raise_drawn_fault("lock", path)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ottla.broker.replication.throttle import ReplicationThrottle
+from ottla.log.log import Appended, Log
+from ottla.log.room import UNLIMITED_ROOM, DirectoryRoom, Level
 from ottla.raft.election_state import ElectionState, QuorumStateFile
 from ottla.replica.partition import Partition
 from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
+from ottla.sim.run.profiles import CROWDED
 
 
 @mutation("own", likely="die_midway")
@@ -33,3 +37,46 @@ def flush_messages_is_not_waited_for() -> list[Patch]:
         """Left to the periodic flush."""
 
     return [Patch(Partition, "flush_if_asked", flush_if_asked)]
+
+
+@mutation("own", likely=CROWDED)
+def records_are_taken_on_a_full_disk() -> list[Patch]:
+    """A log goes on to grow although its disk has no room."""
+
+    def take_them(self: Log) -> None:
+        """Nothing is refused."""
+
+    return [Patch(Log, "refuse_growth", take_them)]
+
+
+@mutation("own", likely=CROWDED)
+def followers_copy_onto_a_full_disk() -> list[Patch]:
+    """Only records of clients are refused where there is no room."""
+    copy = Log.append_as_follower
+
+    def copy_anyway(self: Log, records: memoryview, leader_epoch: int) -> Appended:
+        room, self.room = self.room, UNLIMITED_ROOM
+        try:
+            return copy(self, records, leader_epoch)
+        finally:
+            self.room = room
+
+    def never(self: ReplicationThrottle, partition: Partition, received: int, now: float) -> float:
+        return 0.0
+
+    return [
+        Patch(Log, "append_as_follower", copy_anyway),
+        Patch(ReplicationThrottle, "rest", never),
+    ]
+
+
+@mutation("own", likely=CROWDED)
+def a_full_disk_stays_full() -> list[Patch]:
+    """Room that is made is never noticed."""
+    look = DirectoryRoom.look
+
+    def look_once(self: DirectoryRoom) -> None:
+        if self.level is Level.AMPLE:
+            look(self)
+
+    return [Patch(DirectoryRoom, "look", look_once)]

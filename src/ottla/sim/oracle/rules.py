@@ -99,6 +99,10 @@ RULES: Mapping[str, Rule] = {
         "a new leader was in the ISR or ELR and is alive, unless unclean election is allowed",
         ("oracle.decision_checker.DecisionChecker._check_decision",),
     ),
+    "D13": Rule(
+        "where a disk has no room, no log grows",
+        ("faults.crowding.CrowdedDisks.check",),
+    ),
     "M1": Rule(
         "one leader of the quorum in an epoch; one vote of a node in an epoch",
         (

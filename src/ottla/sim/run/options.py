@@ -13,6 +13,7 @@ from ottla.sim.clients import compacted_table
 from ottla.sim.clients.access import NODE_SETTINGS, AccessPlan
 from ottla.sim.clients.group_workload import GroupPlan
 from ottla.sim.clients.hostile import HostilePlan
+from ottla.sim.faults import crowding
 from ottla.sim.faults.plan import Absence, FaultPlan
 from ottla.sim.run import profiles
 
@@ -24,6 +25,9 @@ VOTERS_RATE = 0.2
 """The share of seeds without a profile in which voters change."""
 EVENT_LOG = "ottla.event.log.enable"
 FLUSH_MESSAGES = "log.flush.interval.messages"
+CROWDED_RATE = 0.1
+"""The share of seeds in which others fill the disks; of those without groups, security, a compacted topic and changes
+of voters."""
 TABLE_RATE = 0.25
 """The share of seeds without groups that have a compacted topic."""
 SOURCE_PAUSE_S = 1.0
@@ -78,6 +82,8 @@ class RunOptions:
     """The share of fetched data that is not in memory"""
     first_voters: int = 0
     """Voters may change, and begin with so many; 0 if they are static"""
+    has_crowded_disks: bool = False
+    """Whether others fill the disks, and free them again"""
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> RunOptions:
@@ -96,6 +102,8 @@ class RunOptions:
         is_plain = options.profile == profiles.BROAD and options.access is None
         if is_plain and chance.random() < VOTERS_RATE:
             options.change_voters(chance)
+        if random.Random(f"{seed}/crowded disks").random() < CROWDED_RATE:
+            options.crowd_disks()
         chance = random.Random(f"{seed}/event log")
         if chance.random() < EVENT_LOG_RATE:
             options.write_events(chance)
@@ -198,6 +206,16 @@ class RunOptions:
         self.faults.include("change_voters", *chance.sample(("kill", "isolate", "empty_disk"), 2))
         self.faults.weights["change_voters"] = max(1, sum(self.faults.weights.values()) // 2)
 
+    def crowd_disks(self) -> None:
+        if (
+            self.groups is None
+            and self.access is None
+            and not (self.has_table or self.first_voters)
+        ):
+            self.has_crowded_disks = True
+            self.settings |= crowding.SETTINGS
+            self.faults.leave_out("full_disk")
+
     @property
     def has_event_log(self) -> bool:
         return self.settings.get(EVENT_LOG) == "true"
@@ -239,6 +257,8 @@ class RunOptions:
             return self.access is not None
         if what == profiles.EVENT_LOG:
             return self.has_event_log
+        if what == profiles.CROWDED:
+            return self.has_crowded_disks
         return self.profile == what or bool(self.faults.weights.get(what))
 
     def lines(self) -> list[str]:

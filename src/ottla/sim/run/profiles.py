@@ -30,10 +30,10 @@ RATE = 0.25
 
 AMBUSH, TUG, MANY_PARTITIONS = "ambush", "tug", "many partitions"
 BROAD, GROUPS, TABLE = "broad", "groups", "table"
-EVENT_LOG, SECURE, VOTERS = "event log", "secure", "voters"
+EVENT_LOG, SECURE, VOTERS, CROWDED = "event log", "secure", "voters", "crowded disks"
 """Names of the other runs: without a profile, with groups and transactions, with a compacted topic; with an event log, with
-security, with voters that change."""
-NAMES = (BROAD, GROUPS, TABLE, AMBUSH, TUG, MANY_PARTITIONS, SECURE, VOTERS)
+security, with voters that change; with disks that others fill."""
+NAMES = (BROAD, GROUPS, TABLE, AMBUSH, TUG, MANY_PARTITIONS, SECURE, VOTERS, CROWDED)
 
 NEVER = str(2**63 - 1)
 

@@ -31,6 +31,7 @@ from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.engine.loop import Deadlock, Livelock, collector_at_rest
 from ottla.sim.engine.world import World
 from ottla.sim.faults.context import CLIENTS
+from ottla.sim.faults.crowding import CrowdedDisks
 from ottla.sim.faults.nemesis import Nemesis
 from ottla.sim.oracle.access_checker import AccessChecker
 from ottla.sim.oracle.coordinator_checker import CoordinatorChecker
@@ -158,6 +159,9 @@ class Scenario:
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
         self.cluster.subscribe(self._directory_failed, LogDirectoryFailed)
+        self.crowding: CrowdedDisks | None = None
+        if options.has_crowded_disks:
+            self.crowding = CrowdedDisks(self.cluster, world.loop.random_for("crowding"))
 
     def _access(self, plan: AccessPlan) -> AccessWorkload:
         host, random_for = self.world.node(CLIENTS), self.world.loop.random_for
@@ -208,9 +212,13 @@ class Scenario:
         """The whole run. Raises Violation, or _Failed, as soon as something is wrong."""
         self._begin()
         self.world.script(self.nemesis.run())
+        if self.crowding is not None:
+            self.world.script(self.crowding.run())
         if self.hostile is not None:
             self.world.node(CLIENTS).run(self.hostile.run(), name="vandal")
         self._let_run(self.options.trouble_s)
+        if self.crowding is not None:
+            self.crowding.end()
         absent = self.nemesis.end(self.options.absence)
         if self.hostile is not None:
             self.hostile.is_stopping = True
@@ -246,6 +254,8 @@ class Scenario:
     @property
     def _violations(self) -> list[Violation]:
         found = self.groups.oracle.violations if self.groups is not None else []
+        if self.crowding is not None:
+            found = found or self.crowding.violations
         return found or (self.access_checker.violations if self.access_checker is not None else [])
 
     def _check_problems(self) -> None:
@@ -261,7 +271,10 @@ class Scenario:
         failures, unhandled = self.failures, self.world.loop.unhandled
         violations = [] if self.groups is None else self.groups.oracle.violations
         others = [] if self.access_checker is None else self.access_checker.violations
-        self.world.run_until(lambda: bool(failures or violations or others or unhandled), seconds)
+        crowded = [] if self.crowding is None else self.crowding.violations
+        self.world.run_until(
+            lambda: bool(failures or violations or others or crowded or unhandled), seconds
+        )
         self._check_problems()
 
     def _begin(self) -> None:
