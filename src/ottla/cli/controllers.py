@@ -28,7 +28,7 @@ STATIC = (
 )
 
 app = typer.Typer(
-    help="Controllers that vote: list, add, remove and replace them, of any Kafka.",
+    help="List, add, remove and replace the voters of the quorum.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

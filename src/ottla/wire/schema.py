@@ -148,7 +148,7 @@ def _names(
 
 
 def _extended(entity: type[Any], names: tuple[str, ...]) -> type[Any]:
-    if not names:
+    if not names or not entity.__flexible__:  # older versions have no tagged fields
         return entity
     fields: list[tuple[str, type[Any], Any]] = [
         (

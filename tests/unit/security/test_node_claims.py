@@ -110,6 +110,8 @@ def claiming(key: int, version: int, node: int) -> memoryview:
             fields = {"controller_id": node}
         case ApiKey.FETCH_SNAPSHOT:
             fields = {"replica_id": node}
+        case ApiKey.UPDATE_RAFT_VOTER:
+            fields = {"voter_id": node}
         case _:
             fields = {"broker_id": node}
     return memoryview(messages.write_request(key, version, fields))

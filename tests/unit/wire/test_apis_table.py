@@ -12,9 +12,9 @@ from ottla.wire.apis import APIS, Api, ApiKey
 NEWEST_NOT_ANNOUNCED = {ApiKey.INIT_PRODUCER_ID}
 # Kafka 4.3.1 announces these on its controller listener, of the ones that we serve.
 ON_CONTROLLER = {
-    1, 17, 18, 19, 20, 29, 30, 31, 32, 33, 36, 37, 38, 39, 40, 41, 43, 44, 45, 46, 49, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 62, 63, 64, 67, 70, 73,
+    1, 17, 18, 19, 20, 29, 30, 31, 32, 33, 36, 37, 38, 39, 40, 41, 43, 44, 45, 46, 49, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 62, 63, 64, 67, 70, 73, 80, 81, 82,
 }  # fmt: skip
-ONLY_ON_CONTROLLER = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73}
+ONLY_ON_CONTROLLER = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 
 
 def test_every_request_of_kafka_has_its_key_and_name() -> None:
