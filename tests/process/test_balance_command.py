@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from support.cluster import OTTLA, ProcessCluster, wait_until
+from support.interrupts import take_sigint
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -113,6 +114,7 @@ def test_P39_continuous_balance_waits_before_it_acts(cluster: ProcessCluster) ->
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=take_sigint,
     )
     assert running.stdout is not None
     told = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +178,14 @@ def test_a_cluster_on_one_full_disk_says_so_and_up_brings_it_back(tmp_path: Path
                 topic = cluster.create_topic("t", assignment=[[1, 2, 3]])
                 acknowledged = produce(cluster, topic, 0, 50)
                 ballast = fill(disk)
-                refused = ottla(cluster, "topics", "create", "more", "--timeout", "3")
-                assert refused.returncode != errors.OK
+                more = (f"more-{number}" for number in count())
+
+                def refuses() -> bool:
+                    """The first creation may find a page that somebody has given back."""
+                    answer = ottla(cluster, "topics", "create", next(more), "--timeout", "3")
+                    return answer.returncode != errors.OK
+
+                wait_until(refuses, 60, "the disk is full")
                 wait_until(lambda: not cluster.up, 60, "all end")
                 status = ottla(cluster, "status").stdout
                 for node in cluster.nodes.values():

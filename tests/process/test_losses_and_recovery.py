@@ -55,7 +55,11 @@ def test_lost_records_come_back_once_with_headers_that_say_from_where(
     recover = ("recover", "--topic", f"{TOPIC}-0", "--to", "recovered")
     finding = f"{TOPIC}-0 lost {count} committed record"
     assert finding in said(cluster, "doctor")
-    assert "had been committed" in said(cluster, "explain", f"{TOPIC}-0")
+    wait_until(
+        lambda: "had been committed" in said(cluster, "explain", f"{TOPIC}-0"),
+        20,
+        "the event log tells of it",
+    )
     (dry,) = ottla(cluster, *recover, "--dry-run")
     assert (dry["would_copy"], dry["copied"], read_back(cluster, "recovered")) == (count, 0, [])
     (done,) = ottla(cluster, *recover)

@@ -115,6 +115,7 @@ CLAIMING_3: Mapping[ApiKey, Mapping[str, Any]] = {
     ApiKey.VOTE: quorum(replica_id=3, replica_epoch=1_000, pre_vote=False),
     ApiKey.BEGIN_QUORUM_EPOCH: quorum(leader_id=3, leader_epoch=1_000),
     ApiKey.END_QUORUM_EPOCH: quorum(leader_id=3, leader_epoch=1_000),
+    ApiKey.UPDATE_RAFT_VOTER: {"voter_id": 3, "voter_directory_id": uuid4()},
 }
 
 

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from support.cluster import OTTLA, ProcessCluster, byte_identical, wait_until
 from support.configs import BROKER, TOPIC, described
+from support.interrupts import take_sigint
 from support.ledger import LedgerProducer
 
 pytestmark = pytest.mark.timeout(240)
@@ -50,7 +51,12 @@ def started(cluster: ProcessCluster, *words: object) -> subprocess.Popen[str]:
         "json",
     ]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=take_sigint,
+        bufsize=1,
     )
 
 
