@@ -85,7 +85,7 @@ def main() -> int:
     if options.list:
         for mutant in sample:
             print(
-                f"{mutant.path}:{mutant.line} {mutant.kind}: {report._short(mutant.before)} → {report._short(mutant.after)}"
+                f"{mutant.path}:{mutant.line} {mutant.kind}: {report.short(mutant.before)} → {report.short(mutant.after)}"
             )
         total = sum(map(len, population.values()))
         print(f"{len(sample)} of {total} in {len(PACKAGES)} packages", file=sys.stderr)

@@ -100,7 +100,7 @@ def _kinds(results: Sequence[Result]) -> list[str]:
 def _survivors(results: Sequence[Result]) -> list[str]:
     """Those that nobody noticed who was asked."""
     rows = [
-        f"| `{each['path']}:{each['line']}` | {each['kind']} | `{_short(each['before'])}` | `{_short(each['after'])}` | {each['unit']['tests']} |"
+        f"| `{each['path']}:{each['line']}` | {each['kind']} | `{short(each['before'])}` | `{short(each['after'])}` | {each['unit']['tests']} |"
         for each in sorted(results, key=lambda each: (each["path"], each["line"]))
         if not by_unit(each) and not (each.get("simulator") and by_seeds(MANY)(each))
     ]
@@ -116,13 +116,13 @@ def _survivors(results: Sequence[Result]) -> list[str]:
 def _equivalents(results: Sequence[Result], equivalent: dict[str, str]) -> list[str]:
     found = [each for each in results if each["id"] in equivalent]
     rows = [
-        f"| `{each['path']}:{each['line']}` | `{_short(each['before'])}` | `{_short(each['after'])}` | {equivalent[each['id']]} |"
+        f"| `{each['path']}:{each['line']}` | `{short(each['before'])}` | `{short(each['after'])}` | {equivalent[each['id']]} |"
         for each in found
     ]
     return ["Equivalent:", "", "| where | before | after | why |", "|---|---|---|---|", *rows]
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     line = " ".join(text.split()).replace("|", "\\|")
     return line if len(line) <= 60 else f"{line[:59]}…"
 

@@ -10,7 +10,7 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Protocol
@@ -23,7 +23,11 @@ from suites.outcomes import Outcomes, compared, summary, table
 from suites.python_clients import Aiokafka, ConfluentKafka, KafkaPython
 
 DEFAULT = ("librdkafka", "kafka-python", "kcat")
-CHECKOUTS = {"kafka-python": KafkaPython, "aiokafka": Aiokafka, "confluent-kafka": ConfluentKafka}
+CHECKOUTS: dict[str, Callable[[Path | None], Suite]] = {
+    "kafka-python": KafkaPython,
+    "aiokafka": Aiokafka,
+    "confluent-kafka": ConfluentKafka,
+}
 
 
 class Suite(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +26,7 @@ PYTEST = ("pytest", "pytest-asyncio", "pytest-timeout")
 RUN_TIMEOUT_S = 3600
 
 
-class PythonSuite:
+class PythonSuite(ABC):
     name: str
     tests: tuple[str, ...]
     """Files or directories, and options of pytest."""
@@ -45,8 +46,9 @@ class PythonSuite:
     def lane(self, directory: Path, *, secured: bool) -> Lane:
         return Lane(directory, secured=secured, brokers=1, settings=self.settings)
 
+    @abstractmethod
     def environment(self, lane: Lane) -> dict[str, str]:
-        raise NotImplementedError
+        """Where its tests find the cluster."""
 
     def run(self, lane: Lane, only: Iterable[str]) -> dict[str, Outcome]:
         report = lane.directory / "report.xml"

@@ -65,8 +65,8 @@ def is_are(ids: Sequence[object]) -> str:
 
 def size(number: float) -> str:
     """`512 B`, `1.5 KiB`, `2.0 GiB`."""
-    for unit in ("B", "KiB", "MiB"):
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1024
-    return f"{number:.1f} GiB"
+    return f"{number:.1f} TiB"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ottla.diagnosis.facts import Facts, GroupFacts, Place
+from ottla.diagnosis.words import count
 from ottla.doctor.finding import (
     DAY_S,
     Case,
@@ -13,7 +14,6 @@ from ottla.doctor.finding import (
     Rule,
     duration,
     names_of,
-    plural,
 )
 
 HELD_UP_MS = 60_000
@@ -32,7 +32,7 @@ def group_held_up(case: Case) -> Iterator[HealthFinding]:
                 "group-held-up",
                 FindingSeverity.SERIOUS,
                 f"group {group.id} has been rebalancing for {duration(waited / 1000)}"
-                + (f", waiting for {plural(late, 'member')}" if late else ""),
+                + (f", waiting for {count(late, 'member')}" if late else ""),
                 "Its members read nothing, or less than they should, until the rebalance ends.",
                 case.ottla("explain --group", group.id),
             )
@@ -49,7 +49,7 @@ def group_stuck(case: Case) -> Iterator[HealthFinding]:
             yield HealthFinding(
                 "group-stuck",
                 FindingSeverity.WARNING,
-                f"group {group.id} has members and is {plural(records, 'record')} behind; the oldest has"
+                f"group {group.id} has members and is {count(records, 'record')} behind; the oldest has"
                 f" waited for {duration(old / 1000)}",
                 "The group does not keep up, or a member holds partitions without reading them.",
                 case.ottla("explain --group", group.id),
@@ -67,12 +67,12 @@ def group_lost_records(case: Case) -> Iterator[HealthFinding]:
             lag for lag in group.lags if lag.committed is not None and lag.committed < lag.log_start
         ]
         if passed:
-            count = sum(lag.log_start - (lag.committed or 0) for lag in passed)
+            removed = sum(lag.log_start - (lag.committed or 0) for lag in passed)
             topic = passed[0].topic
             yield HealthFinding(
                 "group-lost-records",
                 FindingSeverity.WARNING,
-                f"retention removed {plural(count, 'record')} that group {group.id} had not read, of"
+                f"retention removed {count(removed, 'record')} that group {group.id} had not read, of"
                 f" {names_of((lag.topic, lag.partition) for lag in passed)}",
                 "The group is slower than retention, or was away for longer than retention keeps records.",
                 case.ottla(f"topics alter {topic} -c retention.ms={14 * DAY_S * 1000}")
@@ -126,7 +126,7 @@ def _held_back(facts: Facts, place: Place) -> str:
     partition = facts.partition(place)
     if partition is None or partition.stable_end is None or partition.log_end is None:
         return ""
-    return f" and holds back {plural(partition.log_end - partition.stable_end, 'record')}"
+    return f" and holds back {count(partition.log_end - partition.stable_end, 'record')}"
 
 
 RULES: tuple[Rule, ...] = (

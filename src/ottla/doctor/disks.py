@@ -7,15 +7,8 @@ from dataclasses import dataclass
 from shlex import quote
 
 from ottla.diagnosis.facts import RECENT_MS, Facts, Place
-from ottla.doctor.finding import (
-    DAY_S,
-    Case,
-    FindingSeverity,
-    HealthFinding,
-    Rule,
-    duration,
-    size,
-)
+from ottla.diagnosis.words import size
+from ottla.doctor.finding import DAY_S, Case, FindingSeverity, HealthFinding, Rule, duration
 
 DISK_SERIOUS, DISK_WARNING = 0.05, 0.10
 FORECAST_SERIOUS_S, FORECAST_WARNING_S = DAY_S, 7 * DAY_S

@@ -98,10 +98,6 @@ def bootstrap(facts: Facts) -> str:
     return next((quote(f"{each.host}:{each.port}") for each in facts.brokers), "HOST:PORT")
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def ids(ids: Iterable[int]) -> str:
     return ", ".join(map(str, ids))
 
@@ -118,14 +114,6 @@ def names_of(places: Iterable[Place]) -> str:
 
 def have(partitions: list[PartitionFacts]) -> str:
     return "has" if len(partitions) == 1 else "have"
-
-
-def size(number: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
 
 
 def duration(seconds: float) -> str:

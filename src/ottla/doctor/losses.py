@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.doctor.finding import Case, FindingSeverity, HealthFinding, Rule, plural
+from ottla.diagnosis.words import count
+from ottla.doctor.finding import Case, FindingSeverity, HealthFinding, Rule
 from ottla.losses.manifest import State
 from ottla.losses.merge import NamedLoss
 
@@ -28,10 +29,10 @@ def records_lost(case: Case) -> Iterator[HealthFinding]:
 def _what(loss: NamedLoss) -> str:
     name, end = f"{loss.topic}-{loss.partition}", loss.end
     if end > loss.first:
-        lost = plural(end - loss.first, "committed record")
+        lost = count(end - loss.first, "committed record")
         return f"{name} lost {lost} (offsets {loss.first} to {end - 1}): {loss.origin.cause}"
     end = loss.possible_end
-    lost = plural(end - loss.first, "record")
+    lost = count(end - loss.first, "record")
     return f"{name} may have lost {lost} (offsets {loss.first} to {end - 1}): {loss.origin.cause}"
 
 

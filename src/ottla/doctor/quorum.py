@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ottla.diagnosis.facts import Facts
-from ottla.doctor.finding import (
-    Case,
-    FindingSeverity,
-    HealthFinding,
-    Rule,
-    bootstrap,
-    ids,
-    plural,
-)
+from ottla.diagnosis.words import count
+from ottla.doctor.finding import Case, FindingSeverity, HealthFinding, Rule, bootstrap, ids
 
 VOTER_LATE_MS = 10_000
 
@@ -63,13 +56,13 @@ def voters_behind(case: Case) -> Iterator[HealthFinding]:
         yield HealthFinding(
             "voters-behind",
             FindingSeverity.SERIOUS if spare <= 0 else FindingSeverity.WARNING,
-            f"{plural(len(late), 'controller')} of {len(quorum.voters)} (node {ids(late)}) did not keep up"
+            f"{count(len(late), 'controller')} of {len(quorum.voters)} (node {ids(late)}) did not keep up"
             f" with the metadata for {VOTER_LATE_MS // 1000} s",
             f"{current} are current and {len(quorum.voters) // 2 + 1} are needed for each decision: "
             + (
                 "the next failure stops all of them."
                 if spare <= 0
-                else f"{plural(spare, 'more failure')} can be survived."
+                else f"{count(spare, 'more failure')} can be survived."
             ),
             " && ".join(case.start(id) for id in late),
         )
@@ -92,7 +85,7 @@ def few_voters(case: Case) -> Iterator[HealthFinding]:
     yield HealthFinding(
         "few-voters",
         FindingSeverity.WARNING,
-        f"{plural(len(quorum.voters), 'controller')} for {len(case.facts.brokers)} brokers",
+        f"{count(len(quorum.voters), 'controller')} for {len(case.facts.brokers)} brokers",
         "With one or two controllers, the failure of one stops every change of the cluster.",
         f"kafka-metadata-quorum.sh --bootstrap-server {bootstrap(case.facts)} add-controller"
         "  # or start three controllers from the beginning, as ottla up -n 3 does",

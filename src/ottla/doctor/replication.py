@@ -6,17 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from ottla.diagnosis.facts import ELIGIBLE_REPLICAS
-from ottla.doctor.finding import (
-    MANY,
-    Case,
-    FindingSeverity,
-    HealthFinding,
-    Rule,
-    have,
-    ids,
-    names,
-    plural,
-)
+from ottla.diagnosis.words import count
+from ottla.doctor.finding import MANY, Case, FindingSeverity, HealthFinding, Rule, have, ids, names
 
 IMBALANCE_SHARE = 0.1
 IMBALANCE_MIN = 2
@@ -32,8 +23,8 @@ def partitions_offline(case: Case) -> Iterator[HealthFinding]:
         if not may_lead and ELIGIBLE_REPLICAS in case.facts.unknown:
             who = "which brokers may lead without loss is not known"
         else:
-            count = plural(len(may_lead), "broker")
-            who = f"{count} that may lead without loss: {ids(may_lead) or 'none'}"
+            leaders = count(len(may_lead), "broker")
+            who = f"{leaders} that may lead without loss: {ids(may_lead) or 'none'}"
         if not may_lead and last_known:
             who += f"; the last known to be eligible, which may lack records: {ids(last_known)}"
         # An unclean election is advised only when nobody is left to wait for.
