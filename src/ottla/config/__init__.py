@@ -1,9 +1,11 @@
-"""Settings of nodes, topics and groups: names, kinds, defaults, documentation, sources. `node_settings` has the table.
+"""Settings of nodes, topics and groups: names, kinds, defaults, documentation, sources. Those of a node are in
+`table_of_…`, by theme, and become one in `node_settings`.
 
 What a setting does is in the package that reads it."""
 
 from ottla.config.group_settings import GROUP_SETTINGS, GroupSetting, validate_group_config
-from ottla.config.node_settings import NAMES, TABLE, Setting, Settings
+from ottla.config.node_settings import NAMES, TABLE, Settings
+from ottla.config.setting import Setting
 from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting, validate_topic_config
 from ottla.config.values import (
     Address,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.config.names import HARMLESS, refuse_unknown
@@ -38,6 +39,12 @@ def check_file(path: str) -> CheckedFile:
         except ConfigError as error:
             wrong.append(str(error))
     return CheckedFile(wrong, notes)
+
+
+def faults_of(values: Mapping[str, str], source: str) -> list[str]:
+    """What a node would not take of these settings, each for itself."""
+    entries = (Entry(name, value, source) for name, value in values.items())
+    return [fault for each in entries if (fault := _fault(each))]
 
 
 def _fault(entry: Entry) -> str | None:

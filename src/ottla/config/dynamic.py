@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ottla.config.cordoning import CORDONED
 from ottla.config.inert import INERT
 from ottla.config.names import not_served
-from ottla.config.node_settings import TABLE, Setting, Settings
+from ottla.config.node_settings import TABLE, Settings
 from ottla.config.security_settings import PREFIX, STORE_SETTINGS
+from ottla.config.setting import Setting
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.config.values import ConfigError
 
@@ -39,6 +41,8 @@ DYNAMIC: frozenset[str] = frozenset(
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
         "max.connection.creation.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        CORDONED,
         "producer.id.expiration.ms",
     }
 )

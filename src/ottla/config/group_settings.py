@@ -11,6 +11,7 @@ from ottla.config.values import ConfigError, SettingKind, text_of
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 
 
 class GroupSetting(NamedTuple):
@@ -26,7 +27,7 @@ def _group_settings() -> dict[str, GroupSetting]:
     rows = {row.name: row for row in TABLE}
     defaults = Settings.defaults()
     found = {}
-    for name in (SESSION_TIMEOUT, HEARTBEAT_INTERVAL):
+    for name in (SESSION_TIMEOUT, HEARTBEAT_INTERVAL, ASSIGNMENT_INTERVAL):
         server = rows[f"group.{name}"]
         found[name] = GroupSetting(
             name, server.kind, defaults[server.name], server.name, server.doc

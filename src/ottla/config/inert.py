@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ottla.config.values import BOOLEAN, LONG_MAX, SHORT, SettingKind, decimal, integer, long
+from ottla.config.values import BOOLEAN, SHORT, SettingKind, decimal, integer, long
 
 
 class InertSetting(NamedTuple):
@@ -53,18 +53,6 @@ _ROWS = (
         integer(512 << 10),
         str((1 << 20) + 12),
         "coordinators keep no such buffer",
-    ),
-    InertSetting(
-        "group.consumer.assignment.interval.ms",
-        integer(0),
-        "1000",
-        "an assignment is computed when it is needed",
-    ),
-    InertSetting(
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        long(0),
-        str(LONG_MAX),
-        "replicas are not moved between directories",
     ),
     InertSetting("sasl.kerberos.min.time.before.relogin", long(), "60000", _NO_KERBEROS),
     InertSetting("sasl.kerberos.ticket.renew.jitter", decimal(), "0.05", _NO_KERBEROS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from ottla.config.sources import Entry
 from ottla.config.values import ConfigError
@@ -18,9 +18,6 @@ _HARMLESS = """
     controller.quorum.fetch.snapshot.max.bytes controller.socket.timeout.ms
     delete.records.purgatory.purge.interval.requests early.start.listeners
     eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests
-    group.consumer.assignment.interval.ms
-    group.consumer.max.assignment.interval.ms
-    group.consumer.min.assignment.interval.ms
     group.coordinator.append.linger.ms
     group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
     group.coordinator.threads
@@ -29,7 +26,7 @@ _HARMLESS = """
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.dir.failure.timeout.ms
     log.initial.task.delay.ms log.message.downconversion.enable log.message.format.version
     message.format.version metadata.log.segment.min.bytes num.io.threads num.network.threads
-    num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
+    num.recovery.threads.per.data.dir num.replica.fetchers
     offsets.load.buffer.size
     offsets.topic.compression.codec
     producer.id.expiration.check.interval.ms
@@ -84,7 +81,6 @@ NOT_YET = (
     ),
     ("control.plane.", "ZooKeeper is not used; see controller.listener.names"),
     ("client.quota", "Java classes cannot be loaded"),
-    ("alter.log.dirs.replication", "replicas cannot be moved between directories yet"),
     ("create.topic.policy", "Java classes cannot be loaded"),
     ("alter.config.policy", "Java classes cannot be loaded"),
     ("metric.reporters", "Java metric reporters are not served; metrics.listeners is"),
@@ -99,8 +95,6 @@ NOT_YET = (
     ),
     ("log.preallocate", "segments grow as they are written"),
     ("log.local.retention", "tiered storage is not served"),
-    ("compression.", "the codec's usual level is used"),
-    ("cordoned.log.dirs", "cordoned directories are not served yet"),
     ("config.providers", "Java classes cannot be loaded"),
 )
 
@@ -127,20 +121,35 @@ TOPIC_TO_SERVER = {
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     "max.message.bytes": "message.max.bytes",
     "compression.type": "compression.type",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.zstd.level": "compression.zstd.level",
     "min.insync.replicas": "min.insync.replicas",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
 
-TOPIC_NOT_YET = {
-    "remote.storage.enable": "tiered storage is not served",
-    "local.retention.ms": "tiered storage is not served",
-    "local.retention.bytes": "tiered storage is not served",
-    "remote.log.copy.disable": "tiered storage is not served",
-    "remote.log.delete.on.disable": "tiered storage is not served",
-    "preallocate": "segments grow as they are written",
-    "compression.gzip.level": "the codec's usual level is used",
-    "compression.lz4.level": "the codec's usual level is used",
-    "compression.zstd.level": "the codec's usual level is used",
+
+class NotYet(NamedTuple):
+    """A topic setting that may only have Kafka's default, with which it asks for nothing."""
+
+    type_name: str
+    default: str
+    server_name: str
+    why: str
+
+
+_TIERED = "tiered storage is not served"
+TOPIC_NOT_YET: Final = {
+    "remote.storage.enable": NotYet("BOOLEAN", "false", "remote.storage.enable", _TIERED),
+    "local.retention.ms": NotYet("LONG", "-2", "log.local.retention.ms", _TIERED),
+    "local.retention.bytes": NotYet("LONG", "-2", "log.local.retention.bytes", _TIERED),
+    "remote.log.copy.disable": NotYet("BOOLEAN", "false", "remote.log.copy.disable", _TIERED),
+    "remote.log.delete.on.disable": NotYet(
+        "BOOLEAN", "false", "remote.log.delete.on.disable", _TIERED
+    ),
+    "preallocate": NotYet(
+        "BOOLEAN", "false", "log.preallocate", "segments grow as they are written"
+    ),
 }
 
 

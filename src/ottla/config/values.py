@@ -13,6 +13,7 @@ T = TypeVar("T")
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 FLOAT_MAX = sys.float_info.max
+MIB = 1 << 20
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
 
@@ -88,8 +89,9 @@ def number(at_least: int | None = None, *, at_most: int, type_name: str) -> Sett
         value = int(text)
         if at_least is not None and value < at_least:
             raise ValueError(f"{value} is below {at_least}")
-        if not -at_most - 1 <= value <= at_most:
-            raise ValueError(f"{value} is not between {-at_most - 1} and {at_most}")
+        low = -at_most - 1 if at_least is None else at_least
+        if not low <= value <= at_most:
+            raise ValueError(f"{value} is not between {low} and {at_most}")
         return value
 
     return SettingKind(type_name, parse)
@@ -103,6 +105,14 @@ def long(at_least: int | None = None) -> SettingKind[int]:
     return number(at_least, at_most=LONG_MAX, type_name="LONG")
 
 
+def _parse_gzip_level(text: str) -> int:
+    level = integer(-1, at_most=9).parse(text)
+    if level == 0:
+        raise ValueError("0 is neither between 1 and 9 nor -1, gzip's usual level")
+    return level
+
+
+REPLICATION_FACTOR = number(1, at_most=(1 << 15) - 1, type_name="SHORT")
 SHORT = number(at_most=(1 << 15) - 1, type_name="SHORT")
 
 
@@ -252,12 +262,15 @@ def _parse_throttled(text: str) -> tuple[str, ...]:
 BOOLEAN: SettingKind[bool] = SettingKind("BOOLEAN", _parse_boolean)
 TEXT: SettingKind[str] = SettingKind("STRING", str)
 OPTIONAL_TEXT: SettingKind[str | None] = SettingKind("STRING", lambda text: text or None)
+OPTIONAL_COUNT: SettingKind[int | None] = SettingKind(
+    "INT", lambda text: integer(1).parse(text) if text else None
+)
 RACK_AWARE = choice("org.apache.kafka.common.replica.RackAwareReplicaSelector")
 SELECTOR: SettingKind[str | None] = SettingKind(
     "STRING", lambda text: RACK_AWARE.parse(text) if text else None
 )
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-AUTHORIZER: SettingKind[str] = SettingKind("CLASS", choice("", STANDARD_AUTHORIZER).parse)
+AUTHORIZER: SettingKind[str] = SettingKind("STRING", choice("", STANDARD_AUTHORIZER).parse)
 SUPER_USERS: SettingKind[tuple[str, ...]] = SettingKind("STRING", _parse_super_users)
 RATIO: SettingKind[float] = SettingKind("DOUBLE", _parse_ratio)
 RATE: SettingKind[float] = SettingKind("DOUBLE", _parse_rate)
@@ -265,7 +278,7 @@ LIST: SettingKind[tuple[str, ...]] = SettingKind("LIST", _split_list)
 THROTTLED: SettingKind[tuple[str, ...]] = SettingKind("LIST", _parse_throttled)
 ASSIGNORS = choices("uniform", "range")
 PROTOCOLS = choices("classic", "consumer")
-LISTENERS: SettingKind[tuple[ListenerAddress, ...]] = SettingKind("STRING", _parse_listeners)
+LISTENERS: SettingKind[tuple[ListenerAddress, ...]] = SettingKind("LIST", _parse_listeners)
 HTTP_LISTENERS: SettingKind[tuple[ListenerAddress, ...]] = SettingKind(
     "LIST", _parse_http_listeners
 )
@@ -280,6 +293,7 @@ ROLES: SettingKind[frozenset[str]] = SettingKind(
 )
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 POLICIES = choices("delete", "compact")
+GZIP_LEVEL: SettingKind[int] = SettingKind("INT", _parse_gzip_level)
 TIMESTAMP_TYPES = choice("CreateTime", "LogAppendTime")
 
 

@@ -26,7 +26,7 @@ from ottla.config import (
 from ottla.config.checking import check_file
 from ottla.config.dynamic import DYNAMIC, NotDynamic, current, validate_broker_config
 from ottla.config.inert import INERT
-from ottla.config.names import HARMLESS, NOT_YET
+from ottla.config.names import HARMLESS, NOT_YET, TOPIC_NOT_YET
 from ottla.config.sources import name_from_variable, variable_from_name
 from ottla.log.config import LogConfig
 
@@ -232,9 +232,31 @@ def test_topic_defaults_follow_the_nodes_settings() -> None:
     defaults = combined(log_retention_hours="1", min_insync_replicas="2").topic_defaults()
     assert defaults["retention.ms"] == "3600000"
     assert defaults["min.insync.replicas"] == "2"
-    only_topics = {name for name in TOPIC_SETTINGS if name.endswith(".throttled.replicas")}
-    assert defaults.keys() == TOPIC_SETTINGS.keys() - only_topics
+    only_topics = {
+        row.name
+        for row in TOPIC_SETTINGS.values()
+        if row.is_internal or row.server_name == row.name
+    } - defaults.keys()
+    assert "leader.replication.throttled.replicas" in only_topics
+    assert defaults.keys() == TOPIC_SETTINGS.keys() - only_topics - TOPIC_NOT_YET.keys()
     validate_topic_config(defaults)
+
+
+@pytest.mark.parametrize("name", TOPIC_NOT_YET)
+def test_what_is_not_served_may_be_asked_for_not_to_be_done(name: str) -> None:
+    """Tools copy a topic's settings with Kafka's defaults."""
+    setting = TOPIC_NOT_YET[name]
+    validate_topic_config({name: setting.default})
+    other = "true" if setting.default == "false" else "1000"
+    with pytest.raises(ConfigError, match=setting.why):
+        validate_topic_config({name: other})
+
+
+def test_gzip_has_no_level_0() -> None:
+    assert combined(compression_gzip_level="9").topic_defaults()["compression.gzip.level"] == "9"
+    validate_topic_config({"compression.gzip.level": "-1"})
+    with pytest.raises(ConfigError, match="0 is neither"):
+        validate_topic_config({"compression.gzip.level": "0"})
 
 
 def test_the_log_understands_every_topic_setting() -> None:
