@@ -1,7 +1,8 @@
 """Elections: by which rule a voter grants its vote (`decide_vote`), and how a candidate gathers votes.
 
 A voter that wants to lead first asks for pre-votes (KIP-996). It begins a new epoch only if a majority granted them.
-A pre-vote uses up no vote and begins no epoch.
+A pre-vote uses up no vote and begins no epoch. It may bring the news of one: whoever is asked in a higher epoch than its own
+moves there.
 
 Beyond Kafka, a voter stands for election early in two cases: when its connection to the leader closes, and when it has
 asked every voter and a majority knows no leader. This is safe, because a voter that has no reason to believe that its
@@ -28,22 +29,23 @@ class VoteDecision(NamedTuple):
 def decide_vote(request: Vote, voter: QuorumState) -> VoteDecision:
     """Whether a voter grants its vote, or its pre-vote, to the candidate of a request.
 
-    The request is valid (`QuorumElection._vote_error`), and the voter is in the epoch of the request:
-    `QuorumElection._vote` has moved the voter there if that epoch is higher.
+    The request is valid (`QuorumElection._vote_error`): it names this node and its directory. A node that does not know
+    yet that it is a voter answers, too (M7). It is in the epoch of the request: `QuorumElection._vote` has moved it there if
+    that epoch is higher.
 
     A vote: one for each epoch (M1), to the first candidate that asks, if the voter has learned of no leader of the epoch,
     alive or not, and the candidate's log has everything that the voter's log has. So every elected leader has everything
-    that is committed (M3). If a candidate repeats its request, it gets the same vote again; not after the voter restarted
-    in a quorum of static voters, whose file keeps no directory id.
+    that is committed (M3). If a candidate repeats its request, it gets the same vote again. (Static voters have no directory
+    ids, and their file keeps none: after a restart such a voter does not recognise whom it voted for, and refuses.)
 
-    A pre-vote uses up no vote. It is granted under the same condition on the logs (KIP-996), also by a voter that has voted
-    in this epoch, unless the voter
+    A pre-vote (KIP-996) uses up no vote, and a voter that has voted in this epoch may grant it. It depends on the role:
 
-    - leads,
-    - follows, and has no reason to believe that its leader is gone (`QuorumState.leader_is_gone`),
-    - or stands itself with a better log, or with an equal log and a smaller id.
-
-    A voter that has just been moved to a higher epoch is UNATTACHED, so that only the logs count there.
+    ===========================================  =============================================================
+    LEADER                                       refused
+    FOLLOWER, its leader is not gone             refused (`QuorumState.leader_is_gone`)
+    PROSPECTIVE, CANDIDATE                       granted to a better log, or to an equal log and a smaller id
+    UNATTACHED, RESIGNED, FOLLOWER without one   granted to a log that is as good as its own, or better
+    ===========================================  =============================================================
 
     A newborn voter grants neither (see `newborn`).
     """

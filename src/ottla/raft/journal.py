@@ -76,7 +76,8 @@ class Journal:
         self._disk = disk
         self._recovery_path = f"{log.path}/{checkpoints.RECOVERY_POINTS}"
         self._recovery_written = log.recovery_point
-        self._electorates = [self._first_electorate(static_voters)]
+        self._of_settings = _Electorate(NEVER_WRITTEN, 0, static_voters or VoterSet())
+        self._electorates = [self._first_electorate()]
         latest = snapshots.latest
         if latest is not None:
             log.advance_high_watermark(latest.end_offset)
@@ -291,9 +292,7 @@ class Journal:
         content = download.finish()
         self.log.truncate_fully(id.end_offset)
         self._retire_snapshots_below_start()
-        if content.voters is not None:
-            electorate = _Electorate(id.end_offset - 1, content.kraft_version, content.voters)
-            self._electorates = [electorate]
+        self._electorates = [self._electorate_of(id, content)]
         return content
 
     def _retire_snapshots_below_start(self) -> None:
@@ -366,14 +365,18 @@ class Journal:
         first = self._electorates[0]
         return first.kraft_version, first.voters
 
-    def _first_electorate(self, static_voters: VoterSet | None) -> _Electorate:
+    def _first_electorate(self) -> _Electorate:
         latest = self.snapshots.latest
-        if latest is not None:
-            content = self.snapshots.load(latest)
-            if content.voters is not None:
-                offset = NEVER_WRITTEN if latest == BOOTSTRAP else latest.end_offset - 1
-                return _Electorate(offset, content.kraft_version, content.voters)
-        return _Electorate(NEVER_WRITTEN, 0, static_voters or VoterSet())
+        if latest is None:
+            return self._of_settings
+        return self._electorate_of(latest, self.snapshots.load(latest))
+
+    def _electorate_of(self, id: SnapshotId, content: SnapshotContent) -> _Electorate:
+        """A checkpoint without voters is of a time when they were static. What this log said later was never committed."""
+        if content.voters is None:
+            return self._of_settings
+        offset = NEVER_WRITTEN if id == BOOTSTRAP else id.end_offset - 1
+        return _Electorate(offset, content.kraft_version, content.voters)
 
     def _note_voters(self, data: Buffer, batch: Batch) -> None:
         if not batch.is_control or batch.last_offset <= self._electorates[-1].offset:

@@ -3,6 +3,9 @@
 A voter that listens at another address than the voters say has them corrected. A controller that may join by itself
 (controller.quorum.auto.join.enable) has itself added. If the disk of a voter was replaced, its former identity is removed first:
 it has the same id and will never vote again.
+
+A static voter tells each leader which directory it has, so that its place can be written into the log some day
+(`kraft_version_upgrade`).
 """
 
 from __future__ import annotations
@@ -20,12 +23,18 @@ def wanted_change(
     epoch: int,
     *,
     may_join: bool,
+    has_told_leader: bool,
     timeout_s: float,
 ) -> AddVoter | RemoveVoter | UpdateVoter | None:
     """None if everything is as it should be. `endpoint` is None on a node that is no controller."""
-    if endpoint is None or journal.kraft_version < RECONFIGURABLE_FROM:
+    if endpoint is None:
+        return None
+    are_static = journal.kraft_version < RECONFIGURABLE_FROM
+    if are_static and has_told_leader:
         return None
     voters, myself = journal.voters, Voter(key.id, key.directory, (endpoint,))
+    if are_static:
+        return UpdateVoter(epoch, myself) if voters.has(key) else None
     if voters.has(key):
         return UpdateVoter(epoch, myself) if voters.has_moved(key, endpoint) else None
     if not may_join:

@@ -24,6 +24,7 @@ from ottla.raft.ballot import Ballot
 from ottla.raft.election_state import ElectionState, QuorumStateFile
 from ottla.raft.election_timer import ElectionTimer
 from ottla.raft.journal import Journal
+from ottla.raft.kraft_version_upgrade import KRaftVersionUpgrade
 from ottla.raft.newborn import NewbornVoter, is_static_and_empty
 from ottla.raft.outputs import Outputs
 from ottla.raft.replication import LeaderState
@@ -244,7 +245,10 @@ class QuorumState:
         self.leader_state = LeaderState(
             self.key, self.epoch, self._endpoint, self.journal, self._wall_ms, self._outputs, now
         )
-        self.changes = VoterChanges(self.leader_state, self.journal, self.timing, self._outputs)
+        upgrade = KRaftVersionUpgrade(self.leader_state, self.journal, self.key, self._endpoint)
+        self.changes = VoterChanges(
+            self.leader_state, self.journal, upgrade, self.timing, self._outputs
+        )
         self._outputs.emit(BecameQuorumLeader(self.epoch))
         self.leader_state.write_first_records(sorted(ballot.granted))
 

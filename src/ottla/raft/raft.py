@@ -17,6 +17,7 @@ The rules are in the parts, which all stand on one `QuorumState`:
 - `follower`: the fetching side of the log
 - `newborn`: voters that have no vote yet
 - `voter_changes`: how a leader adds and removes voters
+- `kraft_version_upgrade`: how it makes voters of the settings voters of the log
 - `membership`: what a controller asks about its own place among them
 """
 
@@ -58,7 +59,7 @@ from ottla.raft.quorum_state import QuorumState
 from ottla.raft.replication import LeaderState
 from ottla.raft.request_manager import RequestManager
 from ottla.raft.roles import RaftRole, Timing
-from ottla.raft.voter_changes import VoterChange, refused
+from ottla.raft.voter_changes import VoterChange, VoterChanges, refused
 from ottla.raft.voters import QuorumEndpoint, ReplicaKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -108,6 +109,8 @@ class Raft:
         self._announced: tuple[int, int | None] = (-1, None)
         self._voters = journal.voters
         """As they were when everybody was last told."""
+        self._told: tuple[int, int | None] | None = None
+        """The epoch and leader that this static voter has told of its disk."""
         self._started = False
 
     # What others may know
@@ -279,6 +282,7 @@ class Raft:
             self.journal,
             self.epoch,
             may_join=self._may_join and first is not None and self.journal.log_end >= first,
+            has_told_leader=first is None or self._told == (self.epoch, self.leader),
             timeout_s=self.timing.change_timeout,
         )
 
@@ -342,6 +346,8 @@ class Raft:
         elif self.role is RaftRole.RESIGNED:
             self.quorum.unacknowledged.discard(peer)
         elif self.role is RaftRole.FOLLOWER:  # the answer to a wish
+            if answer.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
+                self._told = self.epoch, self.leader
             self._requests.pause(peer, now + self.timing.fetch_timeout)
 
     def _wish_answered(self, send: Send, now: float) -> None:
@@ -427,6 +433,28 @@ class Raft:
             error = changes.update(request, now)
         self._drive(now)
         return self._epoch_answer(error)
+
+    @property
+    def kraft_version(self) -> int:
+        return self.journal.kraft_version
+
+    def check_kraft_version(self, version: int) -> None:
+        """Raises why kraft.version cannot become `version`."""
+        self._changes().check_upgrade(version)
+
+    def upgrade_kraft_version(self, version: int, now: float) -> tuple[int, int]:
+        """From static voters to voters in the log. Where its batch begins and ends; it counts, and is not committed yet."""
+        begin = self.journal.log_end
+        self._changes().upgrade(version, now)
+        end = self.journal.log_end
+        self._drive(now)
+        return begin, end
+
+    def _changes(self) -> VoterChanges:
+        changes = self.quorum.changes
+        if changes is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"node {self.id} does not lead the quorum")
+        return changes
 
     def handle_fetch(self, request: Fetch, now: float) -> FetchAnswer | Park:
         """May be asked again with the same request while it is parked."""

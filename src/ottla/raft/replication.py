@@ -6,8 +6,9 @@ A `LeaderState` (Kafka's LeaderState) exists exactly while its node leads an epo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from ottla.events.quorum import MetadataCommitted
 from ottla.raft.control_records import encode_control, leader_change
@@ -47,6 +48,28 @@ class ReplicaProgress:
     leader_end_then: int = 0
     acknowledged: bool = False
     """Knows that we lead."""
+    directory: UUID | None = None
+    """Of the disk that it last fetched with. The key of a static voter has none."""
+
+    @property
+    def known_key(self) -> ReplicaKey:
+        return ReplicaKey(self.key.id, self.key.directory or self.directory)
+
+
+def size_max(value: bytes) -> int:
+    """What a record with this value takes of a batch, at most."""
+    return len(value) + RECORD_OVERHEAD_MAX
+
+
+def in_batches(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """As few groups as there must be for each to fit into a batch. One that fits into none is alone."""
+    begin = size = 0
+    for number, value in enumerate(values):
+        size += size_max(value)
+        if size > BATCH_BYTES_MAX and number > begin:
+            yield values[begin:number]
+            begin, size = number, size_max(value)
+    yield values[begin:]
 
 
 class LeaderState:
@@ -91,7 +114,7 @@ class LeaderState:
             if voter.id == self._key.id:
                 continue
             replica = before.get(voter.id)
-            if replica is not None and replica.key.directory in (None, voter.directory):
+            if replica is not None and replica.known_key.directory in (None, voter.directory):
                 del before[voter.id]
             else:
                 replica = self.observers.pop(voter.key, None)
@@ -102,6 +125,7 @@ class LeaderState:
             replica.last_fetch = max(replica.last_fetch, now)
             self.voters[voter.id] = replica
         for removed in before.values():
+            removed.key = removed.known_key
             self.observers[removed.key] = removed
 
     # Writing
@@ -126,8 +150,15 @@ class LeaderState:
     def append_voters(self, voters: VoterSet, now: float) -> int:
         """Write another set of voters, which counts from here on. Returns the offset of its record."""
         record = ControlType.KRAFT_VOTERS, encode_control(voters.record())
+        return self._append_controls([record], now)
+
+    def append_kraft_version(self, version: int, voters: VoterSet, now: float) -> None:
+        """Write another kraft.version and its voters, which count from here on."""
+        self._append_controls(voter_controls(version, voters), now)
+
+    def _append_controls(self, entries: Sequence[tuple[ControlType, bytes]], now: float) -> int:
         now_ms = self._wall_ms()
-        batch = control_batch([record], timestamp=now_ms)
+        batch = control_batch(entries, timestamp=now_ms)
         offset = self._journal.append_as_leader(batch, self.epoch, now_ms)
         self._count_voters(now)
         self.update_high_watermark()
@@ -135,7 +166,7 @@ class LeaderState:
 
     def append(self, values: Sequence[bytes]) -> tuple[int, int]:
         """Write metadata records as one atomic batch. Returns their first offset, and the log's end after them."""
-        if sum(len(value) + RECORD_OVERHEAD_MAX for value in values) > BATCH_BYTES_MAX:
+        if sum(map(size_max, values)) > BATCH_BYTES_MAX:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{len(values)} records in one batch of metadata are more than {BATCH_BYTES_MAX} bytes",
@@ -195,6 +226,7 @@ class LeaderState:
             self._forget_observers(now)
             self.observers[key] = replica
         replica.acknowledged = True
+        replica.directory = key.directory
         if offset is not None:
             if offset >= log_end:
                 replica.last_caught_up = now

@@ -53,7 +53,8 @@ def build_snapshot(
     kraft_version: int = 0,
     voters: VoterSet | None = None,
 ) -> bytes:
-    """The bytes of a checkpoint. The cost is proportional to the metadata: build large ones in a thread."""
+    """The bytes of a checkpoint. The cost is proportional to the metadata: build large ones in a thread. Static voters
+    (kraft.version 0) are not in it, as in Kafka: they are those of each node's settings."""
     header: list[tuple[ControlType, bytes]] = [
         (
             ControlType.SNAPSHOT_HEADER,
@@ -62,7 +63,7 @@ def build_snapshot(
             ),
         )
     ]
-    if voters is not None:
+    if voters is not None and kraft_version >= 1:
         header += voter_controls(kraft_version, voters)
     out = control_batch(header, timestamp=timestamp_ms, base_offset=0, leader_epoch=epoch)
     offset = len(header)

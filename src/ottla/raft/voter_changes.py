@@ -18,6 +18,7 @@ import math
 from typing import Final
 
 from ottla.raft.journal import Journal
+from ottla.raft.kraft_version_upgrade import KRaftVersionUpgrade
 from ottla.raft.messages import (
     AddVoter,
     AskVersions,
@@ -64,10 +65,16 @@ class VoterChanges:
     """They exist while a node leads. At most one is under way."""
 
     def __init__(
-        self, leader: LeaderState, journal: Journal, timing: Timing, outputs: Outputs
+        self,
+        leader: LeaderState,
+        journal: Journal,
+        upgrade: KRaftVersionUpgrade,
+        timing: Timing,
+        outputs: Outputs,
     ) -> None:
         self._leader = leader
         self._journal = journal
+        self._upgrade = upgrade
         self._timing = timing
         self._outputs = outputs
         self._pending: VoterChange | None = None
@@ -113,15 +120,19 @@ class VoterChanges:
         return change
 
     def update(self, request: UpdateVoter, now: float) -> ErrorCode:
-        """Answered when it is in the log."""
+        """Answered when it is in the log. What a static voter says is only remembered."""
         voters, voter = self._journal.voters, request.voter
         lowest, highest = voter.kraft_versions
         if voter.directory is None or not voter.endpoints or not 0 <= lowest <= highest:
             return ErrorCode.INVALID_REQUEST
-        if (error := self._not_now()) is not None:
+        are_static = self._journal.kraft_version < RECONFIGURABLE_FROM
+        error = self._not_yet() if are_static else self._not_now()
+        if error is not None:
             return error[0]
-        if not self._supports(voter.kraft_versions):
+        if not voter.supports(self._journal.kraft_version):
             return ErrorCode.INVALID_REQUEST
+        if are_static:
+            return self._upgrade.told(voter)
         known = voters.get(voter.id)
         if known is None or known.key != voter.key:
             return ErrorCode.VOTER_NOT_FOUND
@@ -132,8 +143,22 @@ class VoterChanges:
     def _begun(self, request: AddVoter | RemoveVoter, now: float, timeout_s: float) -> VoterChange:
         return VoterChange(request, now + min(timeout_s, self._timing.change_timeout))
 
-    def _not_now(self) -> tuple[ErrorCode, str] | None:
-        """Why no change can begin now. The codes are Kafka's."""
+    # kraft.version
+
+    def check_upgrade(self, version: int) -> None:
+        """Raises why kraft.version cannot become `version`."""
+        if version > self._journal.kraft_version:
+            self._upgrade.check(version)
+
+    def upgrade(self, version: int, now: float) -> None:
+        """The new version is in the log then, not committed."""
+        if version > self._journal.kraft_version:
+            self._upgrade.write(version, now)
+
+    # When
+
+    def _not_yet(self) -> tuple[ErrorCode, str] | None:
+        """Why no change could begin, whatever the kraft.version. The codes are Kafka's."""
         if self._pending is not None:
             return (
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -144,6 +169,12 @@ class VoterChanges:
                 ErrorCode.REQUEST_TIMED_OUT,
                 "Request timed out waiting for leader to establish HWM and fence previous voter changes",
             )
+        return None
+
+    def _not_now(self) -> tuple[ErrorCode, str] | None:
+        """Why no change can begin now."""
+        if (error := self._not_yet()) is not None:
+            return error
         if self._journal.kraft_version < RECONFIGURABLE_FROM:
             return (
                 ErrorCode.UNSUPPORTED_VERSION,

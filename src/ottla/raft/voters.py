@@ -48,6 +48,10 @@ class Voter:
     def is_replica(self, key: ReplicaKey) -> bool:
         return self.id == key.id and self.directory in (None, key.directory)
 
+    def supports(self, kraft_version: int) -> bool:
+        lowest, highest = self.kraft_versions
+        return lowest <= kraft_version <= highest
+
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
@@ -74,10 +78,14 @@ class VoterSet:
         return len(self.voters) // 2 + 1
 
     def get(self, node: int) -> Voter | None:
-        return next((voter for voter in self.voters if voter.id == node), None)
+        for voter in self.voters:  # asked after each event of a simulation
+            if voter.id == node:
+                return voter
+        return None
 
     def has(self, key: ReplicaKey) -> bool:
-        return any(voter.is_replica(key) for voter in self.voters)
+        voter = self.get(key.id)
+        return voter is not None and voter.is_replica(key)
 
     def has_moved(self, key: ReplicaKey, endpoint: QuorumEndpoint | None) -> bool:
         """Whether the voter `key` listens at `endpoint`, and this set says that it listens elsewhere."""

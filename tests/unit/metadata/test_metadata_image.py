@@ -240,3 +240,64 @@ def test_producer_id_blocks_are_never_given_twice(cluster: MetadataImage) -> Non
     image, _ = applied(cluster, block)
     with pytest.raises(InconsistentMetadata):
         applied(image, r.ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=999))
+
+
+def test_fence_and_unfence_records_do_what_they_say(cluster: MetadataImage) -> None:
+    image, _ = applied(cluster, change(0, isr=(2,), leader=2), r.FenceBrokerRecord(id=1, epoch=5))
+    assert image.brokers[1].fenced and not image.brokers[2].fenced
+    image, delta = applied(image, r.UnfenceBrokerRecord(id=1, epoch=5))
+    assert image.is_alive(1) and delta.changed_brokers == [1]
+    for stale in (r.FenceBrokerRecord(id=1, epoch=4), r.UnfenceBrokerRecord(id=1, epoch=4)):
+        with pytest.raises(InconsistentMetadata, match="epoch 4"):
+            applied(image, stale)
+
+
+def test_a_topic_that_comes_and_goes_in_one_batch_was_never_there(cluster: MetadataImage) -> None:
+    short = UUID(int=79)
+    image, delta = applied(
+        cluster,
+        r.TopicRecord(name="short", topic_id=short),
+        partition(0, topic_id=short),
+        r.RemoveTopicRecord(topic_id=short),
+    )
+    assert image.digest() == cluster.digest() and not delta
+
+
+def test_topics_without_an_elr_are_not_touched_when_all_are_cleared(cluster: MetadataImage) -> None:
+    image, delta = applied(cluster, r.ClearElrRecord(topic_name=""))
+    assert image.topics["demo"] is cluster.topics["demo"] and not delta
+
+
+def test_a_checkpoint_differs_from_what_was_known_by_what_has_changed_since(
+    cluster: MetadataImage,
+) -> None:
+    """A node that loads one tells its parts the difference."""
+    new, gone = UUID(int=80), UUID(int=81)
+    old, _ = applied(
+        cluster,
+        r.TopicRecord(name="gone", topic_id=gone),
+        partition(0, topic_id=gone),
+        r.ConfigRecord(resource_type=2, resource_name="gone", name="a", value="b"),
+    )
+    image, _ = applied(
+        old,
+        r.RemoveTopicRecord(topic_id=gone),
+        r.TopicRecord(name="new", topic_id=new),
+        partition(0, topic_id=new),
+        partition(1, topic_id=new),
+        change(1, isr=(3,), leader=3),
+        partition(2, (1, 2)),
+        broker(2, epoch=9),
+        broker(4),
+    )
+    delta = image.delta_from(old)
+    assert delta.created_topics == [new]
+    assert [topic.name for topic in delta.deleted_topics] == ["gone"]
+    assert sorted(delta.changed_partitions) == [(TOPIC, 1), (TOPIC, 2), (new, 0), (new, 1)]
+    assert sorted(delta.changed_brokers) == [2, 4]
+    assert delta.changed_configs == [(2, "gone")]
+    assert not image.delta_from(image)
+    assert sorted(image.delta_from(MetadataImage()).changed_partitions) == [
+        *((TOPIC, number) for number in range(3)),
+        *((new, number) for number in range(2)),
+    ]

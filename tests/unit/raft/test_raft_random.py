@@ -4,12 +4,14 @@ every step; here, that the quorum also gets over it."""
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 from raft_world import Host, World
 
 from ottla.metadata.records import NoOpRecord
 from ottla.raft.roles import Timing
+from ottla.wire.errors import KafkaError
 
 SEEDS_PER_TEST = 40
 TIMING = Timing(
@@ -113,6 +115,27 @@ def change(seed: int) -> World:
     return world
 
 
+def upgrade(seed: int) -> World:
+    """As `live`, with static voters that somebody makes voters of the log, also where that is lost again."""
+    chance = random.Random(f"{seed}/upgrade")
+    world = World(3, 1, seed=seed, delay=chance.choice([0.001, 0.02]), timing=TIMING, static=True)
+    world.start()
+    for number in range(30):
+        world.run(chance.choice([0.05, 0.2, 0.5]))
+        append_somewhere(world, chance, number)
+        leading = [h for h in world.hosts.values() if h.raft is not None and h.raft.is_leader]
+        if leading and chance.random() < 0.4:
+            host = chance.choice(leading)
+            if chance.random() < 0.5:
+                world.isolate(host.node)
+            with suppress(KafkaError):  # not all voters have said which disk they have
+                host.running.upgrade_kraft_version(1, world.now)
+                host.after_input()
+        if chance.random() < 0.6:
+            disturb(world, chance)
+    return world
+
+
 def recover(world: World) -> None:
     """Everything is mended: one leader, one log, everywhere."""
     world.heal()
@@ -152,6 +175,16 @@ def test_M7_voters_change_one_at_a_time_and_the_quorum_recovers_whatever_happens
     for seed in range(group * SEEDS_PER_TEST, (group + 1) * SEEDS_PER_TEST):
         try:
             recover(change(seed))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("group", range(5))
+def test_M7_static_voters_become_voters_of_the_log_everywhere_or_nowhere(group: int) -> None:
+    for seed in range(group * SEEDS_PER_TEST, (group + 1) * SEEDS_PER_TEST):
+        try:
+            recover(upgrade(seed))
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise

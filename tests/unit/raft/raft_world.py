@@ -267,6 +267,8 @@ class World:
         self.leaders: dict[int, int] = {}
         self.ledger: dict[int, tuple[int, bytes]] = {}
         self.committed_end = 0
+        self.electorates: dict[int, tuple[int, VoterSet]] = {}
+        """kraft.version and voters, by the high watermark at which they are committed."""
         self.events: list[tuple[float, int, Event]] = []
         self.queue: list[Due] = []
         self.order = 0
@@ -431,6 +433,7 @@ class World:
                 self.check_committed(host)
             case SnapshotInstalled(end_offset=end_offset):
                 host.applied = end_offset
+                self.check_committed_voters(host)
 
     def check_committed(self, host: Host) -> None:
         """Every node's committed prefix is the same (M3)."""
@@ -441,6 +444,16 @@ class World:
             known = self.ledger.setdefault(batch.base_offset, (batch.leader_epoch, content))
             assert known == (batch.leader_epoch, content), f"{batch.base_offset} differs (M3)"
             host.applied = batch.next_offset
+        self.check_committed_voters(host)
+
+    def check_committed_voters(self, host: Host) -> None:
+        """Nodes that have committed as much know the same voters, whether from the log or from a checkpoint (M3, M7)."""
+        journal = host.running.journal
+        committed = journal.high_watermark
+        version, voters = journal.electorate_at(committed)
+        if voters.voters:  # an observer knows none before it has read some
+            known = self.electorates.setdefault(committed, (version, voters))
+            assert known == (version, voters), f"voters of {host.node} at {committed} differ (M7)"
 
     def check_voters(self, host: Host) -> None:
         """A leader changes one voter at a time, when the change before it is committed, and its own epoch has begun (M7)."""
@@ -449,6 +462,10 @@ class World:
         if not raft.is_leader or len(electorates) < 2:
             return
         before, now = electorates[-2:]
+        if before.kraft_version < now.kraft_version:
+            assert before.voters.ids == now.voters.ids, "an upgrade changes no voter (M7)"
+            assert all(voter.directory for voter in now.voters.voters), "without a directory"
+            return
         changed = {v.key for v in before.voters.voters} ^ {v.key for v in now.voters.voters}
         assert len(changed) <= 1, f"{changed} change at once (M7)"
         if changed:
