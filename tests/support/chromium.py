@@ -90,26 +90,118 @@ class Chromium:
 
     def open(self, page: Path, width: int, scheme: str, *, scripts: bool = True) -> None:
         """`scheme`: light or dark."""
+        self.resize(width, 800, scheme)
+        self._ask("Emulation.setScriptExecutionDisabled", value=not scripts)
+        self.visit(page.as_uri())
+
+    def resize(self, width: int, height: int, scheme: str = "light", *, scale: float = 1) -> None:
         self._ask(
             "Emulation.setDeviceMetricsOverride",
             width=width,
-            height=800,
-            deviceScaleFactor=1,
+            height=height,
+            deviceScaleFactor=scale,
             mobile=False,
         )
         self._ask(
             "Emulation.setEmulatedMedia",
             features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
-        self._ask("Emulation.setScriptExecutionDisabled", value=not scripts)
+
+    def visit(self, url: str) -> None:
         self.events.clear()
-        self._ask("Page.navigate", url=page.as_uri())
+        self._ask("Page.navigate", url=url)
         self._until(lambda: any(each["method"] == "Page.loadEventFired" for each in self.events))
 
+    @property
+    def renderers(self) -> list[int]:
+        """The processes in which pages run."""
+        parents = {}
+        for each in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parents[int(each.name)] = int((each / "stat").read_text().rpartition(")")[2].split()[1])  # fmt: skip
+        ours = {self._process.pid}
+        while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+            ours |= more
+        return sorted(pid for pid in ours if b"--type=renderer" in Path(f"/proc/{pid}/cmdline").read_bytes())  # fmt: skip
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Any command of the DevTools protocol."""
+        return self._ask(method, **parameters)
+
     def value_of(self, expression: str) -> Any:
-        answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        answer = self._ask(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def wait_for(self, expression: str, timeout: float = 10.0) -> Any:
+        """The first true value of this expression. The page looks itself, ten times a second."""
+        script = f"""new Promise((done) => {{
+            const ends = performance.now() + {timeout * 1000};
+            const look = () => {{
+                let value = null;
+                try {{ value = ({expression}); }} catch {{}}
+                if (value || performance.now() > ends) done(value instanceof Node ? true : value);
+                else setTimeout(look, 100);
+            }};
+            look();
+        }})"""
+        value = self.value_of(script)
+        assert value, f"not within {timeout} s: {expression}; the page says: {self.text()[:2000]}"
+        return value
+
+    def wait_for_text(self, text: str, timeout: float = 10.0) -> None:
+        self.wait_for(f"document.body.innerText.includes({json.dumps(text)})", timeout)
+
+    def text(self) -> str:
+        """What people read on the page."""
+        return str(self.value_of("document.body.innerText"))
+
+    def click(self, selector: str) -> None:
+        """With the mouse, in the middle of the first element that can be seen, once it stands still and nothing covers it."""
+        at = self.wait_for(
+            f"""(() => {{
+                const found = [...document.querySelectorAll({json.dumps(selector)})].find((e) => e.checkVisibility());
+                if (!found) return null;
+                const middle = () => {{
+                    const box = found.getBoundingClientRect();
+                    return [box.left + box.width / 2, box.top + box.height / 2];
+                }};
+                let [x, y] = middle();
+                if (y < 60 || y > innerHeight - 60) {{
+                    found.scrollIntoView({{ block: "center", behavior: "instant" }});
+                    [x, y] = middle();
+                }}
+                const stood = window.lastClick?.[0] === x && window.lastClick?.[1] === y;
+                window.lastClick = [x, y];
+                return stood && found.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
+            }})()"""
+        )
+        self.mouse("mouseMoved", *at)
+        self.mouse("mousePressed", *at)
+        self.mouse("mouseReleased", *at)
+
+    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        self._ask(
+            "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1, **more
+        )
+
+    def press(self, key: str) -> None:
+        """A key by its name: ArrowDown, Enter, a."""
+        codes = {"Enter": 13, "Tab": 9, "Escape": 27, "End": 35, "Home": 36}
+        codes |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        code = codes.get(key, ord(key[0].upper()))
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        kind = "keyDown" if text else "rawKeyDown"
+        self._ask(
+            "Input.dispatchKeyEvent", type=kind, key=key, text=text, windowsVirtualKeyCode=code
+        )
+        self._ask("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def write(self, text: str) -> None:
+        """Into what has the focus."""
+        self._ask("Input.insertText", text=text)
 
     def requested(self) -> list[str]:
         """Every address that the page asked for, itself included."""
@@ -126,6 +218,24 @@ class Chromium:
             for each in self.events
             if each["method"] in ("Log.entryAdded", "Runtime.exceptionThrown")
         ]
+
+    def traced(self) -> list[dict[str, Any]]:
+        """Ends a trace: its events."""
+        self._ask("Tracing.end")
+        self._until(
+            lambda: any(each["method"] == "Tracing.tracingComplete" for each in self.events)
+        )
+        return [
+            each
+            for told in self.events
+            if told["method"] == "Tracing.dataCollected"
+            for each in told["params"]["value"]
+        ]
+
+    def window(self) -> Image.Image:
+        """What a window shows."""
+        answer = self._ask("Page.captureScreenshot", format="png")
+        return Image.open(io.BytesIO(base64.b64decode(answer["data"]))).convert("RGB")
 
     def picture(self) -> Image.Image:
         """The whole page, not only what a window shows."""

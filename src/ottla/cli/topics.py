@@ -21,6 +21,7 @@ from ottla.cli.settings import parse_configs
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
     from ottla.client.model import Config, PartitionInfo, ReplicaInfo, Topic
+    from ottla.client.unclean_election import UncleanChoice
     from ottla.wire.errors import KafkaError
 
 app = typer.Typer(
@@ -294,18 +295,25 @@ def require_settings(names: list[str], known: list[Config]) -> None:
 
 @app.command()
 def elect(
-    topic: TopicArgument,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="The topic's name.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All topics, internal ones, too.")] = False,
     unclean: Annotated[
         bool,
         typer.Option(
             "--unclean",
-            help="Where nobody leads, let any live replica: what only the others have is lost.",
+            help="Where nobody leads, let the living replica with the longest log lead: what only the others have is lost.",
         ),
     ] = False,
     partition: Annotated[
         list[int] | None,
         typer.Option("-p", "--partition", help="Only this one; may be repeated.", min=0),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="With --unclean: show what each living replica has, only."),
+    ] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
     command_config: CommandConfigOption = None,
@@ -315,26 +323,133 @@ def elect(
     """Give leadership back to the preferred replicas.
 
     That is the first of AR, for every partition, or for those that --partition names. The cluster also does so by itself, every
-    leader.imbalance.check.interval.seconds.
+    leader.imbalance.check.interval.seconds. With --unclean, the living replicas of each partition without a leader are asked
+    where their logs end, this is shown, and the one with the longest log is elected.
     """
+    if every == (topic is not None) or (every and partition):
+        raise Failure("give a TOPIC, or --all without --partition", USAGE)
+    if dry_run and not unclean:
+        raise Failure("--dry-run: only with --unclean", USAGE)
     with connect(
         bootstrap, dir, timeout, command_config, topic=topic, by_controller=True
     ) as blocking:
-        client = blocking.client
-        known = [each.partition for each in by_number(blocking.run(client.topic(topic)))]
-        numbers = sorted(set(partition or known))
-        for number in set(numbers) - set(known):
-            raise Failure(f"topic {topic} has no partition {number}", NOT_FOUND)
-        outcome = blocking.run(client.elect_leaders(topic, numbers, unclean=unclean))
-    elected = sorted(number for number, why in outcome.items() if why is None)
-    refused = {number: why for number, why in sorted(outcome.items()) if why is not None}
+        wanted = (
+            {each.name: _numbers(each) for each in blocking.run(blocking.client.metadata()).topics}
+            if topic is None
+            else {topic: _chosen(blocking, topic, partition)}
+        )
+        if unclean:
+            outcome = _elect_unclean(blocking, wanted, format, dry_run=dry_run)
+            if dry_run:
+                return
+        else:
+            outcome = blocking.run(blocking.client.elect_leaders(None if every else wanted))
+    told = {
+        name: {
+            "topic": name,
+            "elected": sorted(
+                number for (of, number), why in outcome.items() if of == name and why is None
+            ),
+            "refused": {
+                number: why
+                for (of, number), why in sorted(outcome.items())
+                if of == name and why is not None
+            },
+        }
+        for name in wanted
+    }
     if format is Format.json:
-        print_json({"topic": topic, "elected": elected, "refused": refused})
+        print_json(list(told.values()) if topic is None else told[topic])
     else:
-        print(f"{topic}: {len(elected)} of {len(numbers)} partitions have another leader now")
+        elected = sum(why is None for why in outcome.values())
+        whose = "all topics" if topic is None else topic
+        partitions = sum(map(len, wanted.values()))
+        print(f"{whose}: {elected} of {partitions} partitions have another leader now")
+    refused = {place: why for place, why in sorted(outcome.items()) if why is not None}
     if refused:
-        number, why = next(iter(refused.items()))
-        raise Failure(f"{len(refused)} could not be elected; {topic}-{number}: {why}")
+        (name, number), why = next(iter(refused.items()))
+        raise Failure(f"{len(refused)} could not be elected; {name}-{number}: {why}")
+
+
+def _numbers(topic: Topic) -> list[int]:
+    return [each.partition for each in by_number(topic)]
+
+
+def _chosen(blocking: BlockingClient, topic: str, partitions: list[int] | None) -> list[int]:
+    known = _numbers(blocking.run(blocking.client.topic(topic)))
+    numbers = sorted(set(partitions or known))
+    for number in set(numbers) - set(known):
+        raise Failure(f"topic {topic} has no partition {number}", NOT_FOUND)
+    return numbers
+
+
+def _elect_unclean(
+    blocking: BlockingClient, wanted: Mapping[str, list[int]], format: Format, *, dry_run: bool
+) -> dict[tuple[str, int], str | None]:
+    """What each living replica has is shown before anything is elected."""
+    from ottla.client.unclean_election import elect_longest, unclean_choices
+
+    found = {
+        name: choices
+        for name, numbers in wanted.items()
+        if (choices := blocking.run(unclean_choices(blocking.client, name, numbers)))
+    }
+    if format is not Format.json:
+        _show_choices(found)
+    elif dry_run:
+        print_json(
+            [_choice_as_json(name, each) for name, choices in found.items() for each in choices]
+        )
+    if dry_run:
+        return {}
+    return {
+        (name, number): why
+        for name, choices in found.items()
+        for number, why in blocking.run(elect_longest(blocking.client, name, choices)).items()
+    }
+
+
+def _show_choices(found: Mapping[str, list[UncleanChoice]]) -> None:
+    if not found:
+        print("every partition has a leader: there is nothing to elect")
+        return
+    print_table(
+        ("partition", "broker", "last epoch", "log end", "lacks", "elected"),
+        [
+            (
+                f"{name}-{choice.partition}",
+                each.broker,
+                each.last_epoch if each.last_epoch >= 0 else None,
+                each.log_end,
+                each.lacks,
+                "yes" if number == 0 else None,
+            )
+            for name, choices in found.items()
+            for choice in choices
+            for number, each in enumerate(choice.candidates)
+        ],
+    )
+    for name, choices in found.items():
+        for choice in choices:
+            if choice.silent:
+                ids = ", ".join(map(str, choice.silent))
+                warn(f"{name}-{choice.partition}: what only broker {ids} has is lost")
+            if choice.moving:
+                warn(
+                    f"{name}-{choice.partition}: it is being moved, so the controller elects the first living replica;"
+                    " ottla topics reassign --cancel first lets the longest log lead"
+                )
+
+
+def _choice_as_json(topic: str, choice: UncleanChoice) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": choice.partition,
+        "candidates": [each._asdict() for each in choice.candidates],
+        "silent": list(choice.silent),
+        "moving": choice.moving,
+        "dry_run": True,
+    }
 
 
 @app.command()
