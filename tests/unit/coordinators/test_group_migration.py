@@ -153,9 +153,34 @@ def eager(request: pytest.FixtureRequest) -> bool:
     return bool(request.param == "eager")
 
 
+def test_a_classic_member_joins_again_when_there_is_something_for_it(eager: bool) -> None:
+    """Between two assignments it would join, be told the same, and join again for as long as that takes."""
+    world = GroupWorld(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=1_000)
+    old = OldMember(world, eager=eager)
+    members: list[Any] = [old]
+    settle(world, members)
+    members.append(Member(world, "first"))
+    members[-1].join()
+    settle(world, members)
+    world.sleep(1.1)
+    for name in ("second", "third"):  # the second one is assigned at once, the third one later
+        members.append(Member(world, name))
+        members[-1].join()
+        for _ in range(6):
+            old.step()
+    assert world.heartbeat("g", old.id, old.generation) == ErrorCode.NONE
+    world.sleep(1.1)
+    assert world.heartbeat("g", old.id, old.generation) == ErrorCode.REBALANCE_IN_PROGRESS
+    settle(world, members)
+    assert owned_by_all(members) == [0, 1, 2, 3] and all(member.owned for member in members)
+
+
 @pytest.mark.parametrize("fails_over", [False, True])
-def test_members_go_over_one_by_one_and_back(eager: bool, fails_over: bool) -> None:
-    world = GroupWorld(initial_rebalance_delay_ms=0)
+@pytest.mark.parametrize("interval_ms", [0, 1_000])
+def test_members_go_over_one_by_one_and_back(
+    eager: bool, fails_over: bool, interval_ms: int
+) -> None:
+    world = GroupWorld(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=interval_ms)
     members: list[Any] = [OldMember(world, eager=eager) for _ in range(2)]
     settle(world, members)
     assert owned_by_all(members) == [0, 1, 2, 3] and kind(world) is ClassicGroup

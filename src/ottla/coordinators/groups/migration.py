@@ -142,9 +142,14 @@ def protocols_of(member: ClassicMemberMetadata) -> frozenset[str]:
 
 def can_be_classic(group: ConsumerGroup, without: Collection[str]) -> bool:
     """Whether members remain `without` these, all of them classic, with a protocol in common."""
-    left = [member.classic for id, member in group.members.items() if id not in without]
-    classic = [protocols_of(each) for each in left if each is not None]
-    return bool(left) and len(classic) == len(left) and bool(frozenset.intersection(*classic))
+    classic = []
+    for id, member in group.members.items():
+        if id in without:
+            continue
+        if member.classic is None:
+            return False  # most groups have no classic member, so nobody else is looked at
+        classic.append(protocols_of(member.classic))
+    return bool(classic) and bool(frozenset.intersection(*classic))
 
 
 def downgraded(

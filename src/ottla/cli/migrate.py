@@ -1,0 +1,314 @@
+"""`ottla migrate`: Apache Kafka's brokers make room for ottla's, or the other way round, while clients go on.
+
+Brokers join with `ottla brokers add`, controllers with `ottla controllers add`, and leave with `remove`. What is between, is
+here: what would be refused, everything moved from the one kind to the other, and how far that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ottla.cli.broker_changes import (
+    AtOnceOption,
+    ChangeCommand,
+    DryRunOption,
+    IdArgument,
+    take_out,
+    targets_of,
+)
+from ottla.cli.connect import (
+    BootstrapOption,
+    CommandConfigOption,
+    DirOption,
+    TimeoutOption,
+    connect,
+)
+from ottla.cli.errors import CONFLICT, USAGE, Failure
+from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, say, warn
+from ottla.cli.reassign import ThrottleOption, ToleranceOption, parse_throttle, tidy_up
+
+if TYPE_CHECKING:
+    from ottla.balance.model import BalancedBroker, BalancePlan
+    from ottla.client import BlockingClient
+    from ottla.client.broker_changes import Situation, Standings
+    from ottla.client.migration import Kind, Readiness
+
+app = typer.Typer(
+    help="Move a cluster from Apache Kafka to ottla, or back.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ToOption = Annotated[
+    str,
+    typer.Option("--to", metavar="ottla|kafka", help="Whose brokers shall have everything."),
+]
+
+
+class _Migrate(ChangeCommand):
+    """A command, and which broker is of which kind."""
+
+    def __init__(self, blocking: BlockingClient, format: Format, again: str) -> None:
+        from ottla.client.migration import Migration
+
+        super().__init__(blocking, None, format, again)
+        self.migration = Migration(blocking.client)
+        self.now: Standings = self.standings()
+        self.kinds: Mapping[int, Kind] = blocking.run(self.migration.kinds(self.now.living))
+
+    def of_kind(self, kind: Kind) -> list[int]:
+        return sorted(id for id, each in self.kinds.items() if each is kind)
+
+    def findings(self, to: Kind) -> list[Readiness]:
+        from ottla.client.migration import findings
+        from ottla.metadata.features import supported_ranges
+
+        known = {
+            each.name: (each.min_supported_version, each.max_supported_version)
+            for each in supported_ranges()
+        }
+        return findings(self.blocking.run(self.migration.look(to, self.kinds, known)))
+
+
+def _kind_of(word: str) -> Kind:
+    from ottla.client.migration import Kind
+
+    try:
+        return Kind(word.lower())
+    except ValueError:
+        raise Failure(f"--to {word}: give ottla or kafka", USAGE) from None
+
+
+@app.command()
+def status(
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Show which nodes are whose, what each has, and what is being moved."""
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
+        command = _Migrate(blocking, format, "ottla migrate status")
+        quorum = blocking.run(blocking.client.describe_quorum())
+        active = blocking.run(command.changes.moves.active())
+        cordoned = blocking.run(command.changes.cordoned(command.now.living))
+        rows = []
+        for id in sorted(command.now.known):
+            mine = command.partitions_on(id)
+            kind = command.kinds.get(id)
+            rows.append(
+                {
+                    "id": id,
+                    "kind": "?" if kind is None else kind.value,
+                    "state": "live" if id in command.now.living else "down",
+                    "replicas": len(mine),
+                    "leaders": sum(each.leader == id for each in mine.values()),
+                    "cordoned": id in cordoned,
+                    "votes": quorum.voter(id) is not None,
+                }
+            )
+    only_voters = [each.id for each in quorum.voters if each.id not in command.now.known]
+    if format is Format.json:
+        print_json({"brokers": rows, "controllers_only": only_voters, "moving": len(active)})
+        return
+    heads = ("ID", "KIND", "STATE", "REPLICAS", "LEADERS", "CORDONED", "VOTES")
+    print_table(heads, [[row[head.lower()] for head in heads] for row in rows])
+    if only_voters:
+        say(f"controllers that are no brokers: {', '.join(map(str, only_voters))}")
+    if active:
+        say(f"{count_of(len(active), 'partition')} are being moved (ottla reassign list)")
+
+
+@app.command()
+def check(
+    to: ToOption = "ottla",
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Say what would be refused, and why. Nothing is changed.
+
+    Exit code 5 if something would be refused.
+    """
+    kind = _kind_of(to)
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
+        found = _Migrate(blocking, format, "ottla migrate check").findings(kind)
+    if format is Format.json:
+        print_json([each._asdict() for each in found])
+    else:
+        rows = [("no" if each.refused else "yes", each.what, each.why) for each in found]
+        print_table(("READY", "WHAT", "WHY"), rows)
+    refused = sum(each.refused for each in found)
+    if refused:
+        raise Failure(f"{count_of(refused, 'thing')} must change first", CONFLICT)
+
+
+@app.command()
+def move(
+    to: ToOption = "ottla",
+    throttle: ThrottleOption = "auto",
+    at_once: AtOnceOption = 10,
+    tolerance: ToleranceOption = 10.0,
+    cancel: Annotated[
+        bool,
+        typer.Option("--cancel", help="Stop: cancel its moves, what is not done is as before."),
+    ] = False,
+    dry_run: DryRunOption = False,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Move all replicas and leaderships to the brokers of one kind.
+
+    The other brokers are cordoned, so that no new replica lands there. The copying is throttled, and the throttle is removed at
+    the end. After Ctrl-C the same command goes on, and the same command with the other kind is the way back.
+    """
+    parse_throttle(throttle)
+    kind = _kind_of(to)
+    with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
+        command = _Migrate(blocking, format, f"ottla migrate move --to {kind.value}")
+        tidy_up(blocking)
+        if cancel:
+            _cancel(command, kind)
+            return
+        refused = [each for each in command.findings(kind) if each.refused]
+        # What is being moved is not in sync yet: that is what goes on.
+        if command.blocking.run(command.changes.moves.active()):
+            refused = [each for each in refused if "in sync" not in each.what]
+        if refused:
+            first = refused[0]
+            raise Failure(f"{first.what}: {first.why} (ottla migrate check --to {to})", CONFLICT)
+        if dry_run:
+            command.show_plan(*_plan(command, kind, tolerance), dry_run=True)
+            return
+        _move(command, kind, throttle, at_once, tolerance)
+
+
+@app.command()
+def retire(
+    id: IdArgument,
+    wait: Annotated[
+        float,
+        typer.Option("--wait", help="Seconds to wait until the node is stopped.", min=0),
+    ] = 600.0,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Take an empty node out of the cluster: wait until it is stopped, take its vote away, unregister it.
+
+    It is stopped while it still votes. A node without a vote finds the controllers at controller.quorum.bootstrap.servers
+    only; if those are gone, too, it cannot end in good order. So add the vote of its successor first (ottla controllers add).
+    """
+    from ottla.cli.controllers import STATIC
+    from ottla.client.voters import remove_voter
+
+    with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
+        command = _Migrate(blocking, format, f"ottla migrate retire {id}")
+        mine = command.partitions_on(id)
+        if mine:
+            raise Failure(
+                f"broker {id} has replicas of {count_of(len(mine), 'partition')}: ottla migrate move first",
+                CONFLICT,
+            )
+        quorum = blocking.run(blocking.client.describe_quorum())
+        voter = quorum.voter(id)
+        if voter is not None and voter.directory is None:
+            raise Failure(f"node {id} is a controller, too, and {STATIC}", CONFLICT)
+        if voter is not None and len(quorum.voters) == 1:
+            raise Failure(
+                f"controller {id} is the only voter: add another first (ottla controllers add)",
+                CONFLICT,
+            )
+        if id in command.now.living:
+            warn(f"stop node {id} now, in good order (SIGTERM); waiting up to {wait:g} s")
+        if not blocking.run(command.changes.wait_fenced(id, wait)):
+            raise Failure(f"node {id} still runs: stop it, and run {command.again} again", CONFLICT)
+        if voter is not None:
+            assert voter.directory is not None
+            blocking.run(remove_voter(blocking.client, id, voter.directory))
+        take_out(command, id)
+    command.tell("retired", f"node {id} is no part of the cluster any more", broker=id)
+
+
+def _move(command: _Migrate, to: Kind, throttle: str, at_once: int, tolerance: float) -> None:
+    run = command.blocking.run
+    for id in command.of_kind(to):
+        run(command.changes.uncordon(id))
+    leaving = command.of_kind(to.other)
+    open_ = [id for id in leaving if not run(command.changes.cordon(id)).holds]
+    if open_:
+        warn(
+            f"this cluster cannot cordon brokers {', '.join(map(str, open_))}: what is created meanwhile may land there, and"
+            " is moved away, too"
+        )
+    while True:
+        plan, situation = _plan(command, to, tolerance)
+        targets = targets_of(plan, situation)
+        if not targets:
+            break
+        command.show_plan(plan, situation)
+        command.move(plan, situation, throttle, at_once)
+    tidy_up(command.blocking)
+    left = [id for id in leaving if command.partitions_on(id)]
+    if left:
+        raise Failure(
+            f"brokers {', '.join(map(str, left))} have replicas again: run it again", CONFLICT
+        )
+    shown = ", ".join(map(str, leaving)) or "none"
+    command.tell(
+        "done",
+        f"brokers of {to.value} have everything; brokers {shown} have nothing, and may leave, one by one (ottla migrate"
+        " retire ID)",
+        to=to.value,
+        empty=leaving,
+    )
+
+
+def _plan(command: _Migrate, to: Kind, tolerance: float) -> tuple[BalancePlan, Situation]:
+    from ottla.balance.plan_json import tolerance_of
+    from ottla.cli.load_tables import make_plan
+
+    situation = command.situation()
+    brokers, partitions = situation.picture
+    mine = set(command.of_kind(to))
+    plan = make_plan(_of_one_kind(brokers, mine), partitions, tolerance_of(tolerance))
+    return plan, situation
+
+
+def _of_one_kind(brokers: list[BalancedBroker], stay: set[int]) -> list[BalancedBroker]:
+    """Also the cordoned ones shall carry nothing."""
+    from ottla.balance.model import Standing
+
+    return [
+        each._replace(standing=Standing.MEMBER if each.id in stay else Standing.LEAVING)
+        for each in brokers
+    ]
+
+
+def _cancel(command: _Migrate, to: Kind) -> None:
+    """Its moves only: those that give replicas to brokers of this kind."""
+    run = command.blocking.run
+    active = run(command.changes.moves.active())
+    mine = set(command.of_kind(to))
+    places = [place for place, change in active.items() if mine & set(change.adding)]
+    cancelled = run(command.changes.moves.cancel(places))
+    for id in command.now.living:
+        run(command.changes.uncordon(id))
+    tidy_up(command.blocking)
+    facts: dict[str, Any] = {"cancelled": len(cancelled)}
+    command.tell(
+        "cancelled",
+        f"cancelled {count_of(len(cancelled), 'move')}, and no broker is cordoned; what was moved before stays where it is",
+        **facts,
+    )

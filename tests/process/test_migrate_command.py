@@ -1,0 +1,64 @@
+"""`ottla migrate` in a cluster that is ottla's already: it says so, refuses what cannot be, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from ottla.cli.errors import CONFLICT, USAGE
+from support.cluster import OTTLA, ProcessCluster
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def run(cluster: ProcessCluster, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [str(OTTLA), "migrate", *map(str, words), "-b", cluster.bootstrap, "--format", "json"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def lines(cluster: ProcessCluster, *words: object) -> list[Any]:
+    done = run(cluster, *words)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_brokers_are_ottlas_and_vote(cluster: ProcessCluster) -> None:
+    (status,) = lines(cluster, "status")
+    assert {(row["id"], row["kind"], row["votes"]) for row in status["brokers"]} == {
+        (id, "ottla", True) for id in (1, 2, 3)
+    }
+    assert not any(row["cordoned"] for row in status["brokers"])
+
+
+def test_there_is_nothing_left_to_move(cluster: ProcessCluster) -> None:
+    cluster.wait_whole(cluster.create_topic("stays"))
+    done = lines(cluster, "move")[-1]
+    assert (done["event"], done["to"], done["empty"]) == ("done", "ottla", [])
+
+
+def test_a_move_to_brokers_that_are_not_there_is_refused_and_changes_nothing(
+    cluster: ProcessCluster,
+) -> None:
+    cluster.wait_whole(cluster.create_topic("refused"))
+    checked = run(cluster, "check", "--to", "kafka")
+    assert checked.returncode == CONFLICT
+    refused = [each for each in json.loads(checked.stdout) if each["refused"]]
+    assert [each["what"] for each in refused] == ["brokers of kafka for every replica"]
+    moved = run(cluster, "move", "--to", "kafka")
+    assert moved.returncode == CONFLICT and "0 live" in moved.stderr
+    (status,) = lines(cluster, "status")
+    assert not any(row["cordoned"] for row in status["brokers"])
+
+
+def test_a_node_with_replicas_does_not_retire(cluster: ProcessCluster) -> None:
+    cluster.wait_whole(cluster.create_topic("kept"))
+    done = run(cluster, "retire", 3)
+    assert done.returncode == CONFLICT and "ottla migrate move first" in done.stderr
+
+
+def test_an_unknown_kind_is_named(cluster: ProcessCluster) -> None:
+    done = run(cluster, "check", "--to", "redpanda")
+    assert done.returncode == USAGE and "give ottla or kafka" in done.stderr
