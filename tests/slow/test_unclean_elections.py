@@ -48,7 +48,7 @@ def test_twenty_real_unclean_elections_are_named_exactly_and_recovered(tmp_path:
     chance = random.Random(18)
     with ProcessCluster(tmp_path, 5, SETTINGS) as cluster:
         cluster.create_topic(
-            TOPIC, assignment=[[4, 5]], config={**CONFIG, "segment.bytes": "65536"}
+            TOPIC, assignment=[[4, 5]], config={**CONFIG, "internal.segment.bytes": "65536"}
         )
         cluster.create_topic("recovered", assignment=[[1, 2]])
         ledgers = []

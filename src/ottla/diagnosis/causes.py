@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ottla.diagnosis.explanation import Advice
 from ottla.diagnosis.happened import Happened
+from ottla.diagnosis.lost_disks import recovery, replace_commands
 from ottla.diagnosis.now import BrokerNow, ClusterNow, Commands, Reach, TransactionNow
 from ottla.diagnosis.words import clock, count, duration, listed
 
@@ -37,7 +38,7 @@ def no_majority(
             "No controller says that it is active, although all brokers answer: an election may be under way.",
         )
     each = "; ".join(
-        f"{_controller(cluster, id)} {state_of(cluster.broker(id), cluster.now_ms)}" for id in gone
+        f"{_controller(cluster, id)} {state_of(cluster.broker(id), cluster)}" for id in gone
     )
     if voters:
         needed = len(voters) // 2 + 1
@@ -73,14 +74,49 @@ def _controller(cluster: ClusterNow, id: int) -> str:
     return f"broker {id}" if id in cluster.brokers else f"controller {id}"
 
 
+def start_cluster(cluster: ClusterNow, commands: Commands, more: str = "") -> Advice:
+    """Of which no node runs."""
+    found = recovery(cluster.data, _sole_first(cluster, tuple(cluster.data)), commands.ottla)
+    if found is not None:
+        return Advice(found.text, " && ".join(found.commands))
+    return Advice(f"Start the cluster.{more}", commands.ottla("up --detach"))
+
+
 def start_controllers(cluster: ClusterNow, gone: tuple[int, ...], commands: Commands) -> Advice:
     if not gone:
         return Advice("Look again in a few seconds.", commands.ottla("status"))
+    found = recovery(cluster.data, _sole_first(cluster, gone), commands.ottla)
+    if found is not None:
+        return Advice(found.text, " && ".join(found.commands))
     text, command = commands.start(gone)
     return Advice(
         f"{text} It is enough when a majority of the controllers runs.{_start_first(cluster, gone)}",
         command,
     )
+
+
+def _sole_first(cluster: ClusterNow, ids: tuple[int, ...]) -> list[int]:
+    """Those that have the only replica in sync of a partition come first: elsewhere another might lead without its records."""
+    return sorted(ids, key=lambda id: (id not in (cluster.alone or {}), id))
+
+
+def bring_back(
+    broker: int, cluster: ClusterNow, commands: Commands, joins: str = "its ISRs"
+) -> Advice:
+    """For a broker that does not run, or nowhere to be reached."""
+    data = cluster.data.get(broker)
+    if data is not None and data.lost:
+        if cluster.has_no_controller or cluster.stopped:
+            return start_controllers(cluster, (broker,), commands)
+        return Advice(
+            f"The disk of broker {broker} is gone ({listed(data.lost)}): start it with an empty one, and have its replicas"
+            " copied from others. If nobody else has all records of a partition, this says so and does nothing.",
+            " && ".join(replace_commands(data, commands.ottla)),
+        )
+    text, command = commands.start((broker,))
+    if not commands.local:
+        text += f" If its disk is gone: {commands.ottla(f'brokers replace {broker}')}."
+    return Advice(f"{text} It catches up and joins {joins} by itself.", command)
 
 
 def _start_first(cluster: ClusterNow, gone: tuple[int, ...]) -> str:
@@ -104,8 +140,10 @@ def advertised_wrongly(cluster: ClusterNow, broker: BrokerNow) -> tuple[str, ...
     if broker.reach is Reach.SILENT:
         return (
             lives,
-            f"Its process accepts connections at {broker.address} and answers nothing (paused, or overloaded),"
-            " or a firewall drops what is sent there.",
+            f"Its process accepts connections at {broker.address} and answers nothing, since it is paused."
+            if broker.paused
+            else f"Its process accepts connections at {broker.address} and answers nothing"
+            f" ({'overloaded' if broker.paused is False else 'paused, or overloaded'}), or a firewall drops what is sent there.",
         )
     evidence = ""
     if broker.listens_at and broker.listens_at != broker.address:
@@ -128,13 +166,15 @@ def knocked(broker: BrokerNow) -> str:
     }.get(broker.reach, "cannot be reached")
 
 
-def state_of(broker: BrokerNow, now_ms: int) -> str:
+def state_of(broker: BrokerNow, cluster: ClusterNow) -> str:
     if broker.reach is Reach.SILENT and broker.process is not False:
-        return f"accepts connections at {broker.address} but does not answer"
+        paused = " (its process is paused)" if broker.paused else ""
+        return f"accepts connections at {broker.address} but does not answer{paused}"
     if broker.process is False:
         ended = broker.ended_ms
-        ago = "" if ended is None else f" (it ended about {duration(now_ms - ended)} ago)"
-        return f"does not run{ago}"
+        ago = "" if ended is None else f" (it ended about {duration(cluster.now_ms - ended)} ago)"
+        lost = cluster.lost(broker.id)
+        return f"does not run{ago}{f', {lost},' if lost else ''}"
     if broker.reach is Reach.NOT_ASKED:
         return "is not part of the cluster now" if broker.fenced is None else "was not asked"
     if broker.answers:

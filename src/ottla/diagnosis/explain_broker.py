@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from ottla.diagnosis.causes import (
     advertised_wrongly,
+    bring_back,
+    capital,
     lost_voters,
     no_majority,
+    start_cluster,
     start_controllers,
 )
 from ottla.diagnosis.client_quotas import THROTTLED_WITHIN_MS, throttling
@@ -114,7 +117,7 @@ def _stopped(s: BrokerSituation) -> Trouble | None:
         WRONG,
         f"The cluster is stopped. By the last metadata broker {s.now.id} {was}.",
         ("No node of it runs. All of this was read from its directory.",),
-        steps=(Advice("Start the cluster.", s.commands.ottla("up --detach")),),
+        steps=(start_cluster(s.cluster, s.commands),),
     )
 
 
@@ -140,23 +143,24 @@ def _gone(s: BrokerSituation) -> Trouble | None:
             cause.append(
                 "It did not say that it stops, and nobody listens at its address: its process was killed or crashed."
             )
+    if lost := s.cluster.lost(now.id):
+        cause.append(f"{capital(lost)}.")
     if not cause and now.process is False:
         cause.append("Its process does not run.")
     if now.reach is Reach.SILENT:
         cause.append(
-            "Its port accepts connections and nothing answers: the process is paused or hangs, or the network drops its packets."
+            "Its port accepts connections and nothing answers: its process is paused."
+            if now.paused
+            else "Its port accepts connections and nothing answers: the process"
+            f" {'hangs' if now.paused is False else 'is paused or hangs'}, or the network drops its packets."
         )
     effect = _duties_lost(s)
     if now.reach is Reach.SILENT and now.process is not False:
         steps = wake(now, s.cluster, s.commands)
     else:
-        text, command = s.commands.start((now.id,))
-        steps = (
-            Advice(
-                f"{text} It catches up and joins its ISRs by itself. Its log says why it ended.",
-                command,
-            ),
-        )
+        step = bring_back(now.id, s.cluster, s.commands)
+        more = "" if s.cluster.lost(now.id) else " Its log says why it ended."
+        steps = (step._replace(text=f"{step.text}{more}"),)
     return Trouble(WRONG, headline, tuple(cause), effect, effect, steps)
 
 
@@ -281,8 +285,12 @@ def _nearly_full(s: BrokerSituation) -> Trouble | None:
             "When it is full, the log directory goes offline with all its replicas.",
         ),
         steps=(
+            Advice("Make room: a larger disk, or delete files there that are not ottla's."),
             Advice(
-                "Make room, or shorten what topics keep (retention.ms, retention.bytes).",
+                "Or move replicas to brokers with more room.", s.commands.ottla("balance apply")
+            ),
+            Advice(
+                "At last, and it deletes records: shorten what topics keep.",
                 s.commands.ottla("topics alter TOPIC -c retention.ms=…"),
             ),
         ),

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from ottla.client.move_pace import least_seconds
 from ottla.diagnosis.causes import (
     advertised_wrongly,
+    bring_back,
     capital,
     end_transaction,
     ends_by_itself,
     knocked,
     lost_voters,
     no_majority,
+    start_cluster,
     start_controllers,
     state_of,
     transaction_cause,
@@ -92,9 +95,8 @@ def _stopped(s: PartitionSituation) -> Trouble | None:
     led = f"broker {now.leader} led it" if now.leader >= 0 else "nobody led it"
     headline = f"The cluster is stopped. When it stopped, {led}; {_in_sync(now)}."
     cause = ("No node of it runs. All of this was read from its directory.", *_absences(s))
-    step = Advice(
-        "Start the cluster. Every replica catches up and joins the ISR by itself.",
-        s.commands.ottla("up --detach"),
+    step = start_cluster(
+        s.cluster, s.commands, " Every replica catches up and joins the ISR by itself."
     )
     steps = start_in_order(now, s.cluster, step, s.commands)
     return Trouble(WRONG, headline, cause, "cannot write.", "cannot read.", steps)
@@ -175,17 +177,36 @@ def _offline(s: PartitionSituation) -> Trouble | None:
             f"Topic {now.topic} allows unclean elections: if {brokers(down, 'or')} starts before"
             f" {brokers(may_lead, 'or')}, it may lead, and what it lacks is lost."
         )
-    steps = [step for id in may_lead for step in repair(s, id)]
+    gone = [id for id in may_lead if s.cluster.lost(id)]
+    steps = [step for id in may_lead if id not in gone for step in repair(s, id)]
     if alive:
+        only = (
+            f"The disk of {brokers(gone)} is gone, so"
+            if gone and len(gone) == len(may_lead)
+            else f"Only if {brokers(may_lead or others, 'or')} can never come back:"
+        )
         steps.append(
             Advice(
-                f"Only if {brokers(may_lead or others, 'or')} can never come back: let {brokers(alive, 'or')} lead."
-                " Committed records that it lacks are lost for good.",
+                f"{only} let {_longest(s, alive)}. Committed records that it lacks are lost for good; --dry-run shows what"
+                " each living replica has.",
                 s.commands.ottla(f"topics elect {now.topic} --unclean -p {now.partition}"),
             )
         )
     return Trouble(
         WRONG, headline, tuple(cause), "cannot write.", "cannot read.", tuple(dict.fromkeys(steps))
+    )
+
+
+def _longest(s: PartitionSituation, alive: Sequence[int]) -> str:
+    """Who an unclean election of ours elects."""
+    known = {id: s.now.offsets[id] for id in alive if id in s.now.offsets}
+    if not known:
+        return f"{brokers(alive, 'or')} lead"
+    best = max(known, key=lambda id: (known[id].last_epoch, known[id].log_end))
+    return (
+        f"broker {best} lead, whose log is the longest of the living (to {known[best].log_end})"
+        if len(alive) > 1
+        else f"broker {best} lead"
     )
 
 
@@ -292,6 +313,54 @@ def _succession(s: PartitionSituation) -> tuple[str, ...]:
     return ()
 
 
+def _standing(s: PartitionSituation) -> Trouble | None:
+    """The rule is `replica.high_watermark.committed_by_isr`: it waits for replicas that are about to join the ISR, too."""
+    now = s.now
+    leader = now.offsets.get(now.leader)
+    if not now.stands or not _is_led(s) or leader is None or leader.high_watermark is None:
+        return None
+    mark = leader.high_watermark
+    known = [id for id in now.out_of_sync if id in now.offsets and now.offsets[id].log_end <= mark]
+    waits = known or [id for id in now.out_of_sync if id not in now.offsets]
+    lag_ms = s.cluster.broker(now.leader).lag_time_ms
+    limit = "replica.lag.time.max.ms" + ("" if lag_ms is None else f" ({duration(lag_ms)})")
+    if waits:
+        cause = (
+            f"The leader waits for {brokers(waits, 'or')}: outside of the ISR, caught up a moment ago, and so about to join it."
+            " What it has not copied is not committed: else the end would run away from a replica that wants to join.",
+            *(
+                f"Broker {id} has the log up to {now.offsets[id].log_end} and copies nothing; it {why_absent(s, id)}."
+                if id in now.offsets
+                else f"Broker {id} {why_absent(s, id)}."
+                for id in waits
+            ),
+            f"It waits until that broker copies, or was not caught up for {limit}.",
+        )
+        steps = tuple(dict.fromkeys(step for id in waits for step in repair(s, id)))
+    else:
+        others = [id for id in now.isr if id != now.leader]
+        cause = (
+            f"The leader has not heard from {brokers(others, 'or')} how far it is, although it has more by its own account:"
+            " its fetches do not reach the leader.",
+            f"A follower that is silent for {limit} is taken out of the ISR.",
+        )
+        steps = (
+            Advice(
+                "Look at the network from the followers to the leader, and at their logs.",
+                s.commands.ottla(f"replicas {now.topic} -p {now.partition}"),
+            ),
+        )
+    end = min(now.offsets[id].log_end for id in now.isr if id in now.offsets)
+    return Trouble(
+        DEGRADED,
+        f"{now.name} commits nothing now: the high watermark stands at {mark}, although all of the ISR have more (to {end}).",
+        cause,
+        "with acks=all wait for their acknowledgement.",
+        f"can read up to offset {mark}, and nothing newer.",
+        steps,
+    )
+
+
 def _missing(s: PartitionSituation) -> tuple[int, ...]:
     """Out of sync, and not because they are only now being added."""
     return tuple(id for id in s.now.out_of_sync if id not in s.now.adding)
@@ -348,7 +417,7 @@ def why_absent(s: PartitionSituation, broker: int) -> str:
         return f"left the ISR{_left(s, broker)}" if _left(s, broker) else "was out of sync"
     if not found.answers or found.fenced:
         fenced = s.last("fenced", "unfenced", broker=broker)
-        state = state_of(found, s.cluster.now_ms)
+        state = state_of(found, s.cluster)
         if found.fenced and fenced is not None and fenced.kind == "fenced":
             why = f": {fenced.cause}" if fenced.cause else ""
             return f"{state} and was fenced {s.ago(fenced)}{why}"
@@ -393,8 +462,7 @@ def repair(s: PartitionSituation, broker: int) -> tuple[Advice, ...]:
     if found.reach is Reach.SILENT and found.process is not False:
         return wake(found, s.cluster, commands)
     if not found.answers:
-        text, command = commands.start((broker,))
-        return (Advice(f"{text} It catches up and joins the ISR by itself.", command),)
+        return (bring_back(broker, s.cluster, commands, "the ISR"),)
     if found.fenced:
         return (
             Advice(
@@ -448,16 +516,34 @@ def _moving(s: PartitionSituation) -> Trouble | None:
     if not waits:
         return Trouble(NOTICE, f"{headline}; it is about to complete.", (), steps=())
     gone = [id for id in waits if _is_absent(s, id)]
-    slow = {id: limits for id in waits if id not in gone and (limits := _limits(s, id))}
+    full = {id: path for id in waits if id not in gone and (path := _full_directory(s, id))}
+    slow = {
+        id: limits
+        for id in waits
+        if id not in gone and id not in full and (limits := _limits(s, id))
+    }
     lacks = listed(_lacks(s, id, slow.get(id, ())) for id in waits if id not in gone)
     causes = [f"Broker {id} {why_absent(s, id)}." for id in gone]
+    causes += [
+        f"The disk of {path} at broker {id} is nearly full: it takes nothing until there is room."
+        for id, path in full.items()
+    ]
     if lacks:
         causes.append(f"The move is complete when every new replica is in sync: {lacks}.")
     steps = [step for id in gone for step in repair(s, id)]
+    steps += [
+        Advice(
+            f"Make room on the disk of {path} at broker {id}: the copy then goes on by itself.",
+            s.commands.ottla("doctor"),
+        )
+        for id, path in full.items()
+    ]
     steps += [step for limits in slow.values() for step in faster_copy(now, limits, s.commands)]
     watch = Advice("Watch it.", s.commands.ottla(f"topics reassign {now.topic} --list"))
     if gone:
         headline += f", and it waits for {brokers(gone)}, which cannot copy now."
+    elif full:
+        headline += f", and it waits for {brokers(tuple(full))}, whose disk is full."
     elif slow:
         rate = min(rate for limits in slow.values() for *_, rate in limits)
         longest = max((_at_least_ms(s, id, limits) for id, limits in slow.items()), default=0)
@@ -466,11 +552,17 @@ def _moving(s: PartitionSituation) -> Trouble | None:
     else:
         headline += "; copying goes on."
     return Trouble(
-        DEGRADED if gone or slow else NOTICE,
+        DEGRADED if gone or full or slow else NOTICE,
         headline,
         tuple(causes),
         steps=(*(dict.fromkeys(steps) or (watch,)), cancel),
     )
+
+
+def _full_directory(s: PartitionSituation, broker: int) -> str:
+    """One that holds the replica may be full: which one holds it is not told, so all have to be."""
+    own = [each for each in s.cluster.broker(broker).directories if not each.failed]
+    return own[0].path if own and all(each.refuses_records for each in own) else ""
 
 
 def _is_absent(s: PartitionSituation, broker: int) -> bool:
@@ -487,7 +579,7 @@ def _left_bytes(s: PartitionSituation, broker: int) -> int:
 
 def _at_least_ms(s: PartitionSituation, broker: int, limits: Sequence[Limit]) -> float:
     """Other partitions may share the rate."""
-    return 1000 * _left_bytes(s, broker) / min(rate for _, _, rate in limits)
+    return 1000 * least_seconds(_left_bytes(s, broker), min(rate for _, _, rate in limits))
 
 
 def _lacks(s: PartitionSituation, broker: int, limits: Sequence[Limit]) -> str:
@@ -540,6 +632,7 @@ RULES: tuple[Callable[[PartitionSituation], Trouble | None], ...] = (
     _offline,
     _leader_out_of_reach,
     _too_few_in_sync,
+    _standing,
     _under_replicated,
     _moving,
     _open_transaction,

@@ -16,8 +16,11 @@ from ottla.client.cluster_admin import LogDirFacts, ReplicaOnDisk
 from ottla.client.group_admin import GroupDescription, PartitionLag
 from ottla.client.model import BrokerInfo, Config, QuorumInfo, Reassignment
 from ottla.client.transaction_admin import OpenTransaction, TransactionDescription
+from ottla.client.unclean_election import Candidate
+from ottla.diagnosis.lost_disks import NodeData
 from ottla.losses.merge import NamedLoss
 
+LogDir = LogDirFacts
 Place = tuple[str, int]
 """Topic and partition."""
 
@@ -61,8 +64,8 @@ class PartitionFacts:
     """The high watermark: what consumers can read."""
     stable_end: int | None = None
     """The last stable offset: what consumers of committed transactions can read."""
-    recent: int | None = None
-    """Records of the last `RECENT_MS` milliseconds, by their timestamps."""
+    living: tuple[Candidate, ...] = ()
+    """Without a leader: what its living replicas have, the longest log first."""
 
     @property
     def place(self) -> Place:
@@ -77,10 +80,19 @@ class PartitionFacts:
         return tuple(each for each in self.replicas if each not in self.isr)
 
 
+BETWEEN_S = 3.0
 ELIGIBLE_REPLICAS = "eligible leader replicas"
 """Their name in `Facts.unknown`."""
 
-RECENT_MS = 60 * 60 * 1000
+
+@dataclass(frozen=True)
+class DiskGrowth:
+    """How the logs of a broker grow on its disks, in bytes a second, as it has measured it."""
+
+    minute: float
+    hour: float
+    history_s: float
+    """For how long it has looked, if that is less than a day."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +146,8 @@ class FileSystem:
     free_bytes: int
     inodes_free: int
     inodes_total: int
+    device: int | None = None
+    """The same for all directories on it."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +167,9 @@ class NodeProcessFacts:
     disks: tuple[FileSystem, ...]
     settings: Mapping[str, str]
     """Its file of settings."""
+    paused: bool = False
+    """Whether a signal has stopped its process."""
+    data: NodeData | None = None
 
 
 @dataclass(frozen=True)
@@ -180,6 +197,10 @@ class Facts:
     endpoints: tuple[AdvertisedEndpoint, ...] = ()
     topics: tuple[TopicFacts, ...] = ()
     log_dirs: tuple[LogDirFacts, ...] = ()
+    before: tuple[LogDirFacts, ...] = ()
+    """The same, `BETWEEN_S` before: only if partitions are being moved."""
+    growth: Mapping[int, DiskGrowth] = field(default_factory=dict)
+    """By broker. Only ottla's measure it."""
     groups: tuple[GroupFacts, ...] = ()
     transactions: tuple[TransactionDescription, ...] = ()
     """Those that are not ended."""

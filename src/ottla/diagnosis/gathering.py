@@ -7,15 +7,14 @@ cluster in trouble still tells the rest. Nothing is written: no record, no setti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
-from ottla.client import Client, Unreachable
+from ottla.client import Client
 from ottla.client.client import EARLIEST, LATEST
-from ottla.client.cluster_admin import ClusterAdmin, EligibleReplicas, LogDirFacts, values_of
+from ottla.client.cluster_admin import EligibleReplicas, LogDirFacts, values_of
 from ottla.client.group_admin import GroupAdmin
-from ottla.client.kept_records import list_kept
+from ottla.client.loads import own_load
 from ottla.client.model import BrokerInfo, Config, QuorumInfo, Reassignment, Topic
 from ottla.client.transaction_admin import (
     UNFINISHED,
@@ -23,11 +22,13 @@ from ottla.client.transaction_admin import (
     TransactionAdmin,
     TransactionDescription,
 )
+from ottla.client.unclean_election import Candidate, unclean_choices
 from ottla.diagnosis.facts import (
+    BETWEEN_S,
     ELIGIBLE_REPLICAS,
-    RECENT_MS,
     AdvertisedEndpoint,
     ClockReading,
+    DiskGrowth,
     Facts,
     GroupFacts,
     PartitionFacts,
@@ -35,16 +36,11 @@ from ottla.diagnosis.facts import (
     TopicFacts,
 )
 from ottla.diagnosis.metrics_pages import metrics_clocks
-from ottla.diagnosis.remedies import KEPT_RETENTION
-from ottla.losses.merge import NamedLoss, merge
+from ottla.diagnosis.questions import LOST, Questions, keeps_records, reason_of
 from ottla.runtime.seams import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
 
-T = TypeVar("T")
-
 CONNECT_S = 3.0
-LOST = (KafkaError, OSError, Unreachable)
-"""What a cluster in trouble answers; TimeoutError is an OSError."""
 
 
 class Gathering:
@@ -52,14 +48,17 @@ class Gathering:
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
-        self._admin = ClusterAdmin(client)
         self._clock = clock
         self._unknown: dict[str, str] = {}
+        self._questions = Questions(client, self._unknown.__setitem__)
+        self._admin = self._questions.admin
 
     async def for_clients(self) -> Facts:
         """Only what a client needs: names, addresses, versions, the controller's clock. Unreachable if no broker answers."""
         facts = await self._brokers()
-        quorum, clocks = await self._try("the metadata quorum", self._quorum(), (None, ()))
+        quorum, clocks = await self._questions.ask(
+            "the metadata quorum", self._quorum(), (None, ())
+        )
         return replace(facts, quorum=quorum, clocks=clocks, unknown=dict(self._unknown))
 
     async def all(self) -> Facts:
@@ -68,15 +67,21 @@ class Gathering:
         reachable = [each.broker for each in facts.endpoints if each.error is None]
         found = await self._client.metadata()
         topics, groups, transactions, log_dirs, configs, moves = await asyncio.gather(
-            self._topics(found.topics, reachable, facts.at_ms),
-            self._try("consumer groups", self._groups(), ()),
-            self._try("transactions", self._transactions(), ()),
-            self._of_each(reachable, "log directories of broker", self._admin.log_dirs),
-            self._of_each(reachable, "settings of broker", self._admin.broker_configs),
-            self._try("reassignments", self._moves(facts.quorum), []),
+            self._topics(found.topics, reachable),
+            self._questions.ask("consumer groups", self._groups(), ()),
+            self._questions.ask("transactions", self._transactions(), ()),
+            self._log_dirs(reachable),
+            self._questions.ask_each(reachable, "settings of broker", self._admin.broker_configs),
+            self._questions.ask("reassignments", self._moves(facts.quorum), []),
         )
         opened = await self._open_transactions(topics, reachable)
-        losses = await self._losses(configs)
+        ours = [broker for broker, each in configs.items() if keeps_records(each)]
+        losses = await self._questions.losses(ours, "lost records that are kept by broker")
+        before: dict[int, list[LogDirFacts]] = {}
+        if moves:
+            before = log_dirs
+            await asyncio.sleep(BETWEEN_S)
+            log_dirs = await self._log_dirs(reachable)
         facts = replace(
             facts,
             topics=topics,
@@ -84,9 +89,11 @@ class Gathering:
             transactions=transactions,
             open_in=opened,
             log_dirs=_flat(log_dirs),
+            before=_flat(before),
+            growth=await self._growth(ours),
             broker_configs={broker: tuple(each) for broker, each in configs.items()},
             reassignments=tuple(moves),
-            losses=losses,
+            losses=tuple(losses),
             endpoints=(*facts.endpoints, *await self._other_listeners(facts.endpoints, configs)),
             unknown=dict(self._unknown),
         )
@@ -96,37 +103,21 @@ class Gathering:
             facts, clocks=(*facts.clocks, *(each for each in more if each.node not in told))
         )
 
-    async def _try(self, what: str, asked: Awaitable[T], otherwise: T) -> T:
-        try:
-            return await asked
-        except LOST as error:
-            self._unknown[what] = _reason(error)
-            return otherwise
+    async def _log_dirs(self, brokers: Iterable[int]) -> dict[int, list[LogDirFacts]]:
+        return await self._questions.ask_each(
+            brokers, "log directories of broker", self._admin.log_dirs
+        )
 
-    async def _of_each(
-        self, brokers: Iterable[int], what: str, ask: Callable[[int], Awaitable[T]]
-    ) -> dict[int, T]:
-        async def one(broker: int) -> tuple[int, T | None]:
-            return broker, await self._try(f"{what} {broker}", ask(broker), None)
-
-        answers = await asyncio.gather(*(one(broker) for broker in brokers))
-        return {broker: answer for broker, answer in answers if answer is not None}
-
-    async def _losses(self, configs: Mapping[int, Iterable[Config]]) -> tuple[NamedLoss, ...]:
-        """Only ottla's brokers keep records aside, and they have a setting that says how long."""
-        keepers = [id for id, each in configs.items() if KEPT_RETENTION in values_of(each)]
-        what = "lost records that are kept by broker"
-        kept = await self._of_each(keepers, what, lambda id: list_kept(self._client, id))
-        return tuple(merge(each for manifests in kept.values() for each in manifests))
+    async def _growth(self, ours: Iterable[int]) -> dict[int, DiskGrowth]:
+        """Asked of ottla's brokers only: another closes the connection."""
+        ask = self._questions.ask_each
+        found = await ask(ours, "load of broker", lambda id: own_load(self._client, id))
+        return {id: DiskGrowth(*own.disk_growth, own.history_s) for id, own in found.items()}
 
     # Brokers
 
     async def _brokers(self) -> Facts:
-        metadata = await self._client.metadata([])
-        described = await self._try("fenced brokers", self._client.describe_cluster(), None)
-        known = {each.id: each for each in metadata.brokers}
-        if described is not None:
-            known.update((each.id, each) for each in described.brokers)
+        metadata, described, known = await self._questions.brokers("fenced brokers")
         endpoints = await asyncio.gather(
             *(self._endpoint(each) for each in known.values() if not each.fenced)
         )
@@ -151,7 +142,7 @@ class Gathering:
             began = self._clock.monotonic()
             await channel.negotiate(CONNECT_S)
         except LOST as error:
-            return replace(found, error=_reason(error))
+            return replace(found, error=reason_of(error))
         took_ms = (self._clock.monotonic() - began) * 1000
         return replace(found, round_trip_ms=took_ms, apis=dict(channel.versions))
 
@@ -179,7 +170,7 @@ class Gathering:
             async with asyncio.timeout(CONNECT_S):
                 _, writer = await asyncio.open_connection(host, port)
         except OSError as error:
-            return replace(found, error=_reason(error))
+            return replace(found, error=reason_of(error))
         writer.close()
         return replace(found, round_trip_ms=(self._clock.monotonic() - began) * 1000)
 
@@ -213,7 +204,7 @@ class Gathering:
     # Topics
 
     async def _topics(
-        self, topics: tuple[Topic, ...], reachable: list[int], now_ms: int
+        self, topics: tuple[Topic, ...], reachable: list[int]
     ) -> tuple[TopicFacts, ...]:
         names = [topic.name for topic in topics]
         led: dict[int, list[Place]] = {}
@@ -230,24 +221,22 @@ class Gathering:
                     broker, led[broker], timestamp, committed=committed
                 )
 
-            answers = await self._of_each(led, f"{what} of the partitions of broker", at)
+            answers = await self._questions.ask_each(led, f"{what} of the partitions of broker", at)
             return {place: offset for each in answers.values() for place, offset in each.items()}
 
-        eligible, configs, starts, ends, stable, recent = await asyncio.gather(
-            self._try(ELIGIBLE_REPLICAS, self._admin.eligible_replicas(names), {}),
-            self._try("settings of topics", self._admin.topics_configs(names), {}),
+        eligible, configs, starts, ends, stable = await asyncio.gather(
+            self._questions.ask(ELIGIBLE_REPLICAS, self._admin.eligible_replicas(names), {}),
+            self._questions.ask("settings of topics", self._admin.topics_configs(names), {}),
             offsets("starts", EARLIEST),
             offsets("ends", LATEST),
             offsets("stable ends", LATEST, committed=True),
-            offsets("growth", now_ms - RECENT_MS),
         )
         nobody = EligibleReplicas((), ())
+        living = await self._living(topics)
 
         def partition(topic: Topic, number: int) -> PartitionFacts:
             each = topic.partitions[number]
             place = (topic.name, each.partition)
-            end, since = ends.get(place), recent.get(place)
-            count = None if end is None or since is None else 0 if since < 0 else end - since
             may_lead = eligible.get(place, nobody)
             return PartitionFacts(
                 topic.name,
@@ -260,9 +249,9 @@ class Gathering:
                 may_lead.elr,
                 may_lead.last_known,
                 starts.get(place),
-                end,
+                ends.get(place),
                 stable.get(place),
-                count if count is None else max(0, count),
+                living.get(place, ()),
             )
 
         return tuple(
@@ -282,6 +271,17 @@ class Gathering:
             for topic in sorted(topics, key=lambda topic: topic.name)
         )
 
+    async def _living(self, topics: Iterable[Topic]) -> dict[Place, tuple[Candidate, ...]]:
+        """Of partitions without a leader: what their living replicas have."""
+        found = {}
+        for topic in topics:
+            numbers = [each.partition for each in topic.partitions if each.leader < 0]
+            if numbers:
+                asked = unclean_choices(self._client, topic.name, numbers)
+                choices = await self._questions.ask(f"living replicas of {topic.name}", asked, [])
+                found.update({(topic.name, each.partition): each.candidates for each in choices})
+        return found
+
     # Groups and transactions
 
     async def _groups(self) -> tuple[GroupFacts, ...]:
@@ -291,7 +291,9 @@ class Gathering:
             self._unknown[f"groups of broker {broker}"] = "it does not answer"
         found = []
         for group in listed.answers:
-            facts = await self._try(f"group {group.id}", self._group(admin, group.id), None)
+            facts = await self._questions.ask(
+                f"group {group.id}", self._group(admin, group.id), None
+            )
             if facts is not None:
                 found.append(facts)
         return tuple(found)
@@ -299,7 +301,7 @@ class Gathering:
     async def _group(self, admin: GroupAdmin, id: str) -> GroupFacts:
         described = await admin.describe(id)
         assigned = tuple(place for member in described.members for place in member.assigned)
-        lags = await self._try(f"lag of group {id}", admin.lags(id, assigned), [])
+        lags = await self._questions.ask(f"lag of group {id}", admin.lags(id, assigned), [])
         return GroupFacts(described, tuple(lags))
 
     async def _transactions(self) -> tuple[TransactionDescription, ...]:
@@ -310,7 +312,7 @@ class Gathering:
         found = []
         for each in listed.answers:
             what = f"transactional id {each.id}"
-            description = await self._try(what, admin.describe(each.id), None)
+            description = await self._questions.ask(what, admin.describe(each.id), None)
             if description is not None:
                 found.append(description)
         return tuple(found)
@@ -329,7 +331,7 @@ class Gathering:
         async def at(broker: int) -> dict[Place, tuple[OpenTransaction, ...]]:
             return await self._admin.open_transactions(broker, led[broker])
 
-        answers = await self._of_each(led, "open transactions at broker", at)
+        answers = await self._questions.ask_each(led, "open transactions at broker", at)
         return {place: each for answer in answers.values() for place, each in answer.items()}
 
 
@@ -382,13 +384,3 @@ def advertised(settings: Mapping[str, str | None]) -> list[tuple[str, str, int]]
 
 def _flat(log_dirs: Mapping[int, list[LogDirFacts]]) -> tuple[LogDirFacts, ...]:
     return tuple(each for _, found in sorted(log_dirs.items()) for each in found)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, OSError):
-        return error.strerror or str(error) or type(error).__name__
-    return str(error)

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from ottla.client import Client, Unreachable
 from ottla.client.all_brokers import newest_view
 from ottla.client.client import LATEST
-from ottla.client.cluster_admin import ClusterAdmin, values_of
+from ottla.client.cluster_admin import values_of
 from ottla.client.connections import Address, check
 from ottla.client.group_admin import GroupAdmin, GroupDescription, PartitionLag
-from ottla.client.kept_records import list_kept
 from ottla.client.model import BrokerInfo, PartitionInfo, Reassignment, ReplicaInfo
 from ottla.client.transaction_admin import OpenTransaction, TransactionAdmin
 from ottla.diagnosis import words
 from ottla.diagnosis.explain_broker import DutiesNow
+from ottla.diagnosis.lost_disks import NodeData
 from ottla.diagnosis.now import (
     BrokerNow,
     ClusterNow,
@@ -37,19 +36,19 @@ from ottla.diagnosis.now import (
     ReplicaNow,
     TransactionNow,
 )
+from ottla.diagnosis.questions import LOST, Questions
 from ottla.diagnosis.remedies import KEPT_RETENTION
-from ottla.losses.merge import NamedLoss, merge
 from ottla.runtime.seams import Clock
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
 
-T = TypeVar("T")
 Place = tuple[str, int]
 
 PROBE_S = 2.0
 BETWEEN_LAGS_S = 1.0
-LOST = (KafkaError, OSError, Unreachable)
+BETWEEN_OFFSETS_S = 1.0
+LAG_TIME = "replica.lag.time.max.ms"
 UNTHROTTLED = 1 << 62
 ROLES = ("leader", "follower")
 NO_QUORUM = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
@@ -65,6 +64,8 @@ class NodeHere:
     config: str = ""
     pid: int | None = None
     ended_ms: int | None = None
+    paused: bool = False
+    data: NodeData | None = None
 
 
 class Look:
@@ -80,34 +81,22 @@ class Look:
     ) -> None:
         """`nodes` and `voters`: what the directory of a local cluster says; empty for any other."""
         self._client = client
-        self._admin = ClusterAdmin(client)
         self._clock = clock
         self._bootstrap = bootstrap
         self._nodes = nodes or {}
         self._voters = voters
         self.unknown: list[str] = []
-
-    async def _try(self, what: str, asked: Awaitable[T], otherwise: T) -> T:
-        try:
-            return await asked
-        except LOST as error:
-            if what:
-                reason = str(error) or "no answer in time"
-                self.unknown.append(f"{what}: {reason}.")
-            return otherwise
+        self._questions = Questions(
+            client, lambda what, why: self.unknown.append(f"{what}: {why}.")
+        )
+        self._admin = self._questions.admin
 
     # The cluster
 
     async def cluster(self) -> ClusterNow:
         """Unreachable if no broker answers. All addresses are tried at once, so that one that is silent delays nobody."""
         answering = await asyncio.gather(*(self._reach(each) for each in self._bootstrap))
-        metadata = await self._client.metadata([])
-        described = await self._try(
-            "Which brokers are fenced", self._client.describe_cluster(), None
-        )
-        known = {each.id: each for each in metadata.brokers}
-        if described is not None:
-            known.update((each.id, each) for each in described.brokers)
+        known = (await self._questions.brokers("Which brokers are fenced")).brokers
         advertised = {(each.host, each.port) for each in known.values()}
         found = await asyncio.gather(*(self._broker(each) for each in known.values()))
         brokers = {each.id: each for each in sorted(found, key=lambda each: each.id)}
@@ -118,7 +107,8 @@ class Look:
                 f"What {words.brokers(silent)} could tell: {they} not answer this command."
             )
         alone, quotas = await asyncio.gather(
-            self._try("", self._alone(), None), self._try("", self._quotas(), None)
+            self._questions.ask("", self._alone(), None),
+            self._questions.ask("", self._quotas(), None),
         )
         return ClusterNow(
             self._clock.wall_ms(),
@@ -126,6 +116,7 @@ class Look:
             await self._quorum(brokers),
             alone=alone,
             quotas=quotas,
+            data={id: node.data for id, node in self._nodes.items() if node.data is not None},
             stray_answers=tuple(
                 f"{host}:{port}"
                 for (host, port), reach in zip(self._bootstrap, answering, strict=True)
@@ -166,14 +157,17 @@ class Look:
             process=None if node is None else node.running,
             pid=None if node is None else node.pid,
             ended_ms=None if node is None else node.ended_ms,
+            paused=None if node is None else node.paused,
             listens_at="" if node is None else node.address,
             config="" if node is None else node.config,
         )
         if not found.answers or broker.fenced:
             return found
         directories, configs = await asyncio.gather(
-            self._try(f"The disks of broker {broker.id}", self._admin.log_dirs(broker.id), []),
-            self._try(
+            self._questions.ask(
+                f"The disks of broker {broker.id}", self._admin.log_dirs(broker.id), []
+            ),
+            self._questions.ask(
                 f"The settings of broker {broker.id}", self._admin.broker_configs(broker.id), []
             ),
         )
@@ -183,7 +177,7 @@ class Look:
             for role in ROLES
             if (value := settings.get(f"{role}.replication.throttled.rate"))
         }
-        kept_ms = settings.get(KEPT_RETENTION)
+        kept_ms, lag_time_ms = settings.get(KEPT_RETENTION), settings.get(LAG_TIME)
         return replace(
             found,
             directories=tuple(
@@ -192,6 +186,7 @@ class Look:
                     each.error is not None,
                     -1 if each.total_bytes is None else each.total_bytes,
                     -1 if each.usable_bytes is None else each.usable_bytes,
+                    each.refuses_records,
                 )
                 for each in directories
             ),
@@ -203,6 +198,7 @@ class Look:
                 if not each.is_future
             },
             kept_ms=None if kept_ms is None else int(kept_ms),
+            lag_time_ms=None if lag_time_ms is None else int(lag_time_ms),
         )
 
     async def _reach(self, address: Address) -> Reach:
@@ -264,12 +260,15 @@ class Look:
         ]
         if not infos:
             return []
+        keepers = [id for id, each in cluster.brokers.items() if each.kept_ms is not None]
         moves, configs, eligible, losses, replicas = await asyncio.gather(
             self._moves(cluster),
-            self._try(f"The settings of topic {topic}", self._admin.topics_configs([topic]), {}),
-            self._try("", self._admin.eligible_replicas([topic]), {}),
-            self._losses(topic, cluster),
-            self._try(
+            self._questions.ask(
+                f"The settings of topic {topic}", self._admin.topics_configs([topic]), {}
+            ),
+            self._questions.ask("", self._admin.eligible_replicas([topic]), {}),
+            self._questions.losses(keepers, "The lost records that are kept by broker"),
+            self._questions.ask(
                 f"The offsets of the replicas of {topic}",
                 self._client.replicas(topic, unasked=cluster.unreachable),
                 [],
@@ -297,24 +296,38 @@ class Look:
                 throttled=_throttled(settings, each),
                 unclean=None if unclean is None else unclean == "true",
                 own_settings=own,
-                losses=tuple(loss for loss in losses if loss.partition == each.partition),
+                losses=tuple(loss for loss in losses if (loss.topic, loss.partition) == place),
             )
             is_led = each.leader >= 0 and cluster.broker(each.leader).answers
             if is_led:
                 opened = self._transactions(each.leader, place)
-                transactions = await self._try(f"Open transactions in {found.name}", opened, ())
+                transactions = await self._questions.ask(
+                    f"Open transactions in {found.name}", opened, ()
+                )
                 found = replace(found, transactions=transactions)
             result.append(found)
-        return result
+        return await self._with_standing(result, cluster)
 
-    async def _losses(self, topic: str, cluster: ClusterNow) -> list[NamedLoss]:
-        """Only ottla's brokers keep records aside, and they have a setting that says how long."""
-        keepers = [id for id, each in cluster.brokers.items() if each.kept_ms is not None]
-        what = "The lost records that broker {} keeps"
-        kept = await asyncio.gather(
-            *(self._try(what.format(id), list_kept(self._client, id), []) for id in keepers)
+    async def _with_standing(
+        self, partitions: list[PartitionNow], cluster: ClusterNow
+    ) -> list[PartitionNow]:
+        """Under load the high watermark is always a little behind. So where it is, it is looked at again."""
+        behind = [each for each in partitions if _is_behind(each)]
+        if not behind:
+            return partitions
+        await asyncio.sleep(BETWEEN_OFFSETS_S)
+        again = await self._questions.ask(
+            "", self._client.replicas(behind[0].topic, unasked=cluster.unreachable), []
         )
-        return merge(each for manifests in kept for each in manifests if each.topic == topic)
+        result = []
+        for each in partitions:
+            now = _offsets(again, each.partition)
+            leader = now.get(each.leader)
+            if each in behind and leader is not None:
+                stood = leader.high_watermark == each.offsets[each.leader].high_watermark
+                each = replace(each, offsets=now, stands=stood)
+            result.append(each)
+        return result
 
     async def _moves(self, cluster: ClusterNow) -> dict[Place, Reassignment]:
         if cluster.has_no_controller:
@@ -322,7 +335,7 @@ class Look:
                 "Whether partitions are being moved: only the active controller says it."
             )
             return {}
-        moves = await self._try(
+        moves = await self._questions.ask(
             "Which partitions are being moved", self._client.reassignments(), []
         )
         return {(each.topic, each.partition): each for each in moves}
@@ -343,7 +356,7 @@ class Look:
         transactions = TransactionAdmin(self._client)
         found = _transaction(opened)
         cared = await transactions.cared_for(*place, opened.producer_id)
-        led = await self._try("", self._coordinators_led(), False)
+        led = await self._questions.ask("", self._coordinators_led(), False)
         found = replace(found, asked_all=led and not cared.silent)
         for each in cared.answers:
             described = await transactions.describe(each.id)
@@ -372,14 +385,14 @@ class Look:
         """None if there is no such group. Only a listed group is described: to ask for the coordinator of any other name would
         create the topic of the coordinators."""
         groups = GroupAdmin(self._client)
-        listed = await self._try("Which groups there are", groups.all(), None)
+        listed = await self._questions.ask("Which groups there are", groups.all(), None)
         if listed is None:
             return None
         if all(each.id != id for each in listed.answers):
             for broker in listed.silent:
                 self.unknown.append(f"Groups that broker {broker} coordinates: it does not answer.")
             return None
-        described = await self._try(f"What group {id} does", groups.describe(id), None)
+        described = await self._questions.ask(f"What group {id} does", groups.describe(id), None)
         if described is None:
             return None
         assigned = tuple(place for member in described.members for place in member.assigned)
@@ -399,16 +412,16 @@ class Look:
     async def _lags(
         self, groups: GroupAdmin, id: str, assigned: tuple[Place, ...]
     ) -> list[PartitionLag]:
-        return await self._try(f"How far group {id} is", groups.lags(id, assigned), [])
+        return await self._questions.ask(f"How far group {id} is", groups.lags(id, assigned), [])
 
     async def _lag(
         self, lag: PartitionLag, before: PartitionLag | None, cluster: ClusterNow
     ) -> LagNow:
         place = (lag.topic, lag.partition)
-        leader = await self._try("", self._client.leader(*place), -1)
+        leader = await self._questions.ask("", self._client.leader(*place), -1)
         transactions: tuple[TransactionNow, ...] = ()
         if lag.lag and leader >= 0:
-            transactions = await self._try("", self._transactions(leader, place), ())
+            transactions = await self._questions.ask("", self._transactions(leader, place), ())
         next_ms = lag.next_timestamp_ms
         return LagNow(
             *place,
@@ -426,8 +439,8 @@ class Look:
 
     async def duties(self, broker: int) -> DutiesNow:
         """All topics, and the event log, which is not listed among them."""
-        found = await self._try("What the broker holds", self._client.metadata(), None)
-        events = await self._try("", self._client.metadata([EVENT_LOG_TOPIC]), None)
+        found = await self._questions.ask("What the broker holds", self._client.metadata(), None)
+        events = await self._questions.ask("", self._client.metadata([EVENT_LOG_TOPIC]), None)
         topics = {
             topic.name: topic
             for each in (found, events)
@@ -450,9 +463,20 @@ def _is_minority(voters: tuple[int, ...], brokers: Mapping[int, BrokerNow]) -> b
     return bool(voters) and len(voters) - len(gone) <= len(voters) // 2
 
 
+def _is_behind(now: PartitionNow) -> bool:
+    """Whether all of the ISR have more than the high watermark of the leader."""
+    leader = now.offsets.get(now.leader)
+    if leader is None or leader.high_watermark is None or len(now.isr) < now.min_insync:
+        return False
+    known = [now.offsets[id] for id in now.isr if id in now.offsets]
+    return (
+        len(known) == len(now.isr) and min(each.log_end for each in known) > leader.high_watermark
+    )
+
+
 def _offsets(replicas: Iterable[ReplicaInfo], partition: int) -> dict[int, ReplicaNow]:
     return {
-        each.broker: ReplicaNow(each.log_start, each.log_end, each.high_watermark)
+        each.broker: ReplicaNow(each.log_start, each.log_end, each.high_watermark, each.last_epoch)
         for each in replicas
         if each.partition == partition and each.log_start is not None and each.log_end is not None
     }

@@ -12,7 +12,9 @@ import ottla
 from ottla.config.sources import read_properties
 from ottla.config.values import ConfigError
 from ottla.diagnosis.facts import FileSystem, MachineFacts, NodeProcessFacts
+from ottla.diagnosis.lost_disks import data_of
 from ottla.local.cluster import LocalCluster, LocalNode
+from ottla.local.processes import is_paused
 
 KERNEL = (
     "vm.swappiness",
@@ -54,6 +56,8 @@ def _node(cluster: LocalCluster, node: LocalNode) -> NodeProcessFacts:
         None if pid is None else _open_files_max(pid),
         tuple(_disk(path) for path in settings.get("log.dirs", "").split(",") if path),
         settings,
+        pid is not None and is_paused(pid),
+        data_of(cluster, node.id),
     )
 
 
@@ -99,7 +103,7 @@ def _open_files_max(pid: int) -> int | None:
 
 def _disk(path: str) -> FileSystem:
     try:
-        found = os.statvfs(path)
+        found, device = os.statvfs(path), os.stat(path).st_dev
     except OSError:
         return FileSystem(path, 0, 0, 0, 0)
     return FileSystem(
@@ -108,6 +112,7 @@ def _disk(path: str) -> FileSystem:
         found.f_bavail * found.f_frsize,
         found.f_favail,
         found.f_files,
+        device,
     )
 
 

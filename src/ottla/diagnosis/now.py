@@ -11,6 +11,7 @@ from enum import StrEnum
 from shlex import quote
 from typing import Any
 
+from ottla.diagnosis.lost_disks import NodeData
 from ottla.diagnosis.words import brokers, command, listed
 from ottla.losses.merge import NamedLoss
 
@@ -31,6 +32,8 @@ class DirectoryNow:
     failed: bool
     total_bytes: int = -1
     usable_bytes: int = -1
+    refuses_records: bool = False
+    """Its disk is nearly full, and it takes nothing until there is room."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class BrokerNow:
     pid: int | None = None
     ended_ms: int | None = None
     """About when its process ended. Known on this machine only."""
+    paused: bool | None = None
+    """Whether a signal has stopped its process. Known on this machine only."""
     listens_at: str = ""
     """The address of its own listener, if its settings are on this machine."""
     config: str = ""
@@ -56,6 +61,8 @@ class BrokerNow:
     """Bytes on its disks, by partition."""
     kept_ms: int | None = None
     """How long it keeps records aside that a truncation cut off."""
+    lag_time_ms: int | None = None
+    """Its replica.lag.time.max.ms: how long it waits for a follower that is not caught up."""
 
     @property
     def answers(self) -> bool:
@@ -93,12 +100,18 @@ class ClusterNow:
     alone: Mapping[int, tuple[str, ...]] | None = None
     """By broker: the partitions whose only replica in sync it has."""
     quotas: tuple[QuotaNow, ...] | None = None
+    data: Mapping[int, NodeData] = field(default_factory=dict)
+    """Of nodes of this machine: what is left on their disks."""
     unknown: tuple[str, ...] = ()
     """What could not be found out, and why."""
 
     def broker(self, id: int) -> BrokerNow:
         """A broker that the cluster does not name is treated as one that is gone."""
         return self.brokers.get(id, BrokerNow(id, "", Reach.NOT_ASKED, None))
+
+    def lost(self, id: int) -> str:
+        """What is lost of a node's disk, to follow a statement about its process; empty if it is there, or elsewhere."""
+        return self.data[id].lost_text if id in self.data else ""
 
     @property
     def has_no_controller(self) -> bool:
@@ -114,6 +127,8 @@ class ReplicaNow:
     log_start: int
     log_end: int
     high_watermark: int | None
+    last_epoch: int = -1
+    """The leader epoch of its last record, if its broker says it."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +164,8 @@ class PartitionNow:
     min_insync: int = 1
     offsets: Mapping[int, ReplicaNow] = field(default_factory=dict)
     """By broker; only of those that answered."""
+    stands: bool = False
+    """Whether the high watermark was the same at two looks, although all of the ISR had more at the first."""
     transactions: tuple[TransactionNow, ...] = ()
     throttled: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Replicas whose copying is throttled by the topic's settings, as `leader` and as `follower`."""

@@ -18,6 +18,8 @@ from ottla.client.model import Config
 from ottla.config.names import HARMLESS, TOPIC_TO_SERVER
 from ottla.config.node_settings import NAMES
 from ottla.diagnosis.facts import Facts, GroupFacts, MachineFacts, TopicFacts
+from ottla.security.operations import AclOperation, ResourceType, resource_kind
+from ottla.wire.apis import APIS, PRIVATE_APIS
 from ottla.wire.errors import ErrorCode
 
 HIDDEN: Final = "(hidden)"
@@ -64,6 +66,15 @@ _GROUP_KINDS = frozenset({"rebalance", "member_expired"})
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d[ T][\d:.,]+Z?) ([A-Z]+) (.*)")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 _TRACE_LINE = re.compile(r'  File "[^"]*", line \d+, in \S+')
+_DECISION = re.compile(
+    r"Principal = .* is (?P<verdict>Allowed|Denied) operation = (?P<operation>"
+    + "|".join(AclOperation.__members__)
+    + r") from host = .* on resource = (?P<resource_type>"
+    + "|".join(resource_kind(each) for each in ResourceType)
+    + r"):LITERAL:.* for request = (?P<request>\w+) with .*",
+    re.DOTALL,
+)
+_REQUESTS = frozenset({*(api.name for api in APIS.values()), *PRIVATE_APIS.values()})
 _WORDS = frozenset({*ErrorCode.__members__, "true", "false", "records", "bytes", "seconds"})
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _PUSHED = re.compile(r"(# (HELP|TYPE|UNIT) )?org_apache_kafka_")
@@ -168,26 +179,82 @@ def _member(member: GroupMember, aliases: Aliases) -> GroupMember:
 # Logs
 
 
-def log_lines(text: str) -> Iterator[str]:
+class LogLines:
     """A node's log: times, levels, fixed texts, and those values that may be shown."""
-    for line in text.splitlines():
-        if line.startswith("{"):
-            yield _json_line(line)
-        elif match := _LOG_LINE.fullmatch(line):
-            yield f"{match[1]} {match[2]} {_message(match[3])}"
-        elif match := _TRACE_LINE.match(line):
-            yield match[0]
-        elif line:
-            yield f"({len(line)} characters of another kind)"
+
+    def __init__(self, sources: str) -> None:
+        """`sources`: of this program. What begins a string there is a fixed text. Any other text may be somebody's name."""
+        self._sources = sources
+        self._known: dict[str, bool] = {}
+
+    def shown(self, text: str) -> Iterator[str]:
+        for line in text.splitlines():
+            if line.startswith("{"):
+                yield self._json_line(line)
+            elif match := _LOG_LINE.fullmatch(line):
+                yield f"{match[1]} {match[2]} {self._message(match[3])}"
+            elif match := _TRACE_LINE.match(line):
+                yield match[0]
+            elif line:
+                yield _characters(line)
+
+    def _message(self, message: str) -> str:
+        if (decision := _authorized(message)) is not None:
+            text, fields = decision
+        else:
+            first = _FIELD.search(message)
+            if first is None:
+                return self._if_fixed(message.partition(": ")[0], message)
+            text = message[: first.start()].rstrip()
+            found = dict(_FIELD.findall(message))
+            if not self._is_fixed(text) or not all(map(self._is_field, found)):
+                return _characters(message)
+            fields = _of_line(found)
+        return " ".join((text, *(f"{name}={value}" for name, value in fields.items())))
+
+    def _json_line(self, line: str) -> str:
+        try:
+            told = json.loads(line)
+            text, fields = str(told["text"]), _of_line(told["fields"])
+            kept = {name: told[name] for name in ("at", "level", "logger")}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return _characters(line)
+        if (decision := _authorized(text)) is not None:
+            text, fields = decision
+        else:
+            text = self._if_fixed(text.partition(": ")[0], text)
+        return json.dumps({**kept, "text": text, "fields": fields})
+
+    def _if_fixed(self, text: str, whole: str) -> str:
+        return text if self._is_fixed(text) else _characters(whole)
+
+    def _is_fixed(self, text: str) -> bool:
+        return self._is_in_sources(f'"{text}')
+
+    def _is_field(self, name: str) -> bool:
+        return self._is_in_sources(f" {name}=")
+
+    def _is_in_sources(self, words: str) -> bool:
+        found = self._known.get(words)
+        if found is None:
+            found = self._known[words] = words in self._sources
+        return found
 
 
-def _message(message: str) -> str:
-    first = _FIELD.search(message)
-    if first is None:
-        return message.partition(": ")[0]
-    fields = _of_line(dict(_FIELD.findall(message)))
-    shown = (f"{name}={value}" for name, value in fields.items())
-    return " ".join((message[: first.start()].rstrip(), *shown))
+def _characters(text: str) -> str:
+    return f"({len(text)} characters of another kind)"
+
+
+def _authorized(text: str) -> tuple[str, dict[str, str]] | None:
+    """A line of the authorizer, which is Kafka's: one sentence with the names of users, hosts and resources. What clients cannot
+    choose is kept."""
+    if not text.startswith("Principal = "):
+        return None
+    found = _DECISION.match(text)
+    if found is None or found["request"] not in _REQUESTS:
+        return f"authorizer {_characters(text)}", {}
+    shown = {name: found[name] for name in ("operation", "resource_type", "request")}
+    return found["verdict"], {"principal": HIDDEN, "host": HIDDEN, "resource": HIDDEN, **shown}
 
 
 def _of_line(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,16 +270,6 @@ def _value(name: str, value: str) -> str:
         return HIDDEN
     harmless = name in _NAMED_VALUES or value in _WORDS or _NUMBERS.fullmatch(value)
     return value if harmless else HIDDEN
-
-
-def _json_line(line: str) -> str:
-    try:
-        told = json.loads(line)
-        fields = _of_line(told["fields"])
-        kept = {name: told[name] for name in ("at", "level", "logger", "text")}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"({len(line)} characters of another kind)"
-    return json.dumps({**kept, "fields": fields})
 
 
 # Events

@@ -23,7 +23,8 @@ KEPT_RETENTION = "ottla.kept.records.retention.ms"
 FASTER = 10
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
 DISK_REPAIRS = {
-    errno.ENOSPC: "Make room on the disk of {0}: it is full (shorter retention of topics, or a larger disk).",
+    errno.ENOSPC: "Make room on the disk of {0}: it is full (a larger disk; files there that are not ottla's; replicas moved to other brokers"
+    " by ottla balance apply; at last, since it deletes records, shorter retention of topics).",
     errno.EDQUOT: "Raise the disk quota of the user of the broker: it is used up at {0}.",
     errno.EIO: "Check the disk of {0}, and replace it if it is defective: reading or writing failed (dmesg says more).",
     errno.EROFS: "Find out why the file system of {0} is read-only, often an error of the disk (dmesg); check it, and mount"
@@ -170,11 +171,20 @@ def wake(
     broker: BrokerNow, cluster: ClusterNow, commands: Commands, more: str = ""
 ) -> tuple[Advice, ...]:
     """For a broker whose port accepts connections and that does not answer."""
-    process = "its process" if broker.pid is None else f"its process ({broker.pid})"
-    pid = "PID" if broker.pid is None else broker.pid
+    if broker.paused:
+        return (
+            Advice(
+                f"The process of broker {broker.id} is paused: continue it.{more}",
+                f"kill -CONT {broker.pid}",
+            ),
+        )
+    paused = (
+        "its process may be paused (kill -CONT PID continues it),"
+        if broker.paused is None
+        else f"its process ({broker.pid}) runs and is not paused; it may"
+    )
     look = Advice(
-        f"Look at broker {broker.id}: {process} may be paused (kill -CONT {pid} continues it), wait for its disk or be"
-        f" overloaded, or the network drops its packets.{more}",
+        f"Look at broker {broker.id}: {paused} wait for its disk or be overloaded, or the network drops its packets.{more}",
         commands.ottla("status") if commands.local else "",
     )
     if not commands.local:
@@ -183,7 +193,7 @@ def wake(
     return (
         look,
         Advice(
-            "Only if it is neither paused nor waiting for its disk, and stays silent: start its process anew."
+            "Only if it does not wait for its disk, and stays silent: start its process anew."
             f"{only_in_sync(cluster, broker.id)}",
             restart,
         ),

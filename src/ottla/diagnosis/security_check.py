@@ -6,19 +6,39 @@ Rules without I/O: facts in, findings out. `security_facts` gathers what they lo
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ottla.security.acls import Acl, is_host
-from ottla.security.operations import SUPPORTED, WILDCARD, AclOperation, Permission
+from ottla.security.needs import is_asked_for
+from ottla.security.operations import (
+    WILDCARD,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from ottla.security.principals import ANONYMOUS, EVERYONE, user
 from ottla.security.roles import acl_text, denied_in_vain
+from ottla.wire.internal_topics import INTERNAL_TOPICS
 
 RENEW_AT: Final = 1 / 3
 """Of its time a certificate should have left."""
 EC_BITS_MIN: Final = 256
 RSA_BITS_MIN: Final = 2048
+BROAD_PREFIX_MAX: Final = 1
+"""A prefix of so many characters fits too many names to be meant for everybody."""
+_O: Final = AclOperation
+STRONG: Final[Mapping[ResourceType, Collection[AclOperation]]] = {
+    ResourceType.CLUSTER: (_O.ALTER, _O.ALTER_CONFIGS, _O.CLUSTER_ACTION, _O.DELETE),
+    ResourceType.TOPIC: (_O.WRITE, _O.DELETE, _O.ALTER, _O.ALTER_CONFIGS),
+    ResourceType.GROUP: (_O.DELETE, _O.ALTER_CONFIGS),
+    ResourceType.TRANSACTIONAL_ID: (_O.WRITE,),
+    ResourceType.USER: (_O.CREATE_TOKENS,),
+}
+"""With these on the cluster, or on all resources of a kind, one can do harm to all others. CREATE_TOKENS of a user is to be this
+user. ALL is among them everywhere."""
 AGREED: Final = (
     "authorizer.class.name",
     "super.users",
@@ -273,6 +293,10 @@ def _files(facts: SecurityFacts) -> Iterator[SecurityFinding]:
 
 
 def _users(facts: SecurityFacts) -> Iterator[SecurityFinding]:
+    from ottla.local.certificates import (
+        node_principal,
+    )  # with a library that nothing else here needs
+
     super_users = {who for settings in facts.brokers.values() for who in _super_users(settings)}
     are_known = all("super.users" in settings for settings in facts.brokers.values())
     with_acls = {acl.principal for acl in facts.acls}
@@ -283,36 +307,65 @@ def _users(facts: SecurityFacts) -> Iterator[SecurityFinding]:
         if are_known and who not in super_users and who not in with_acls:
             yield _yellow(f"{who} has no ACLs: it may log in, and do nothing of its own", f"ottla acls add {name} …, or ottla users remove {name}")  # fmt: skip
     known = {str(user(name)) for name, _ in facts.users}
+    # A node that joined later has its rights by ACLs, and shows its certificate.
+    nodes = {node_principal(id) for id in facts.brokers}
     if facts.users and are_known:
-        for who in sorted(with_acls - known - super_users - {str(EVERYONE), str(ANONYMOUS)}):
+        strangers = with_acls - known - super_users - nodes - {str(EVERYONE), str(ANONYMOUS)}
+        for who in sorted(strangers):
             yield _yellow(
                 f"{who} has ACLs, but no password: nobody uses them, unless by a certificate of that name",
                 f"ottla acls remove {who.removeprefix('User:')} --all",
             )
 
 
+def _too_much(acl: Acl, trusted: Set[str]) -> Iterator[SecurityFinding]:
+    text = acl_text(acl)
+    everybody, nobody = str(EVERYONE), str(ANONYMOUS)
+    if acl.principal in (everybody, nobody) and _is_strong(acl):
+        who = "everybody" if acl.principal == everybody else "who does not log in"
+        yield _red(f"{who} may: {text}", "give it to those who need it")
+    elif acl.principal == nobody:
+        yield _yellow(f"it is for who does not log in: {text}", "remove it")
+    elif (
+        acl.resource_type is ResourceType.CLUSTER
+        and acl.operation is AclOperation.CLUSTER_ACTION
+        and acl.principal not in trusted
+    ):
+        yield _yellow(
+            f"whoever has it is taken for a node, which reads every topic and speaks for clients: {text}",
+            "remove it, unless it is the principal of a node",
+        )
+
+
+def _is_strong(acl: Acl) -> bool:
+    """Whether it gives away the cluster, or all of a kind, or a topic of the cluster's own: who deletes or writes
+    `__consumer_offsets` or `__ottla_audit` decides what everybody has done."""
+    wanted = STRONG.get(acl.resource_type, ())
+    if acl.operation is not AclOperation.ALL and acl.operation not in wanted:
+        return False
+    if acl.resource_type is ResourceType.CLUSTER or acl.resource_name == WILDCARD:
+        return True
+    if acl.resource_type is ResourceType.TOPIC and any(map(acl.covers, INTERNAL_TOPICS)):
+        return True
+    return acl.pattern_type is PatternType.PREFIXED and len(acl.resource_name) <= BROAD_PREFIX_MAX
+
+
 def _acls(facts: SecurityFacts) -> Iterator[SecurityFinding]:
+    from ottla.local.certificates import node_principal  # with a library, as above
+
+    trusted = {who for settings in facts.brokers.values() for who in _super_users(settings)}
+    trusted |= {node_principal(id) for id in facts.brokers}
     for acl in facts.acls:
         text = acl_text(acl)
-        if acl.operation is not AclOperation.ALL and acl.operation not in SUPPORTED.get(
-            acl.resource_type, ()
-        ):
+        if not is_asked_for(acl.operation, acl.resource_type):
             yield _yellow(f"no request asks for it, so it has no effect: {text}", "remove it")
         if not is_host(acl.host):
             yield _yellow(
                 f"Kafka compares single addresses, so it never applies: {text}",
                 "one ACL for each address, or *",
             )
-        if acl.permission is Permission.ALLOW and acl.principal == str(ANONYMOUS):
-            yield _yellow(f"it is for who does not log in: {text}", "remove it")
-        strong = (AclOperation.ALL, AclOperation.ALTER, AclOperation.WRITE, AclOperation.DELETE)
-        if (
-            acl.permission is Permission.ALLOW
-            and acl.principal == str(EVERYONE)
-            and acl.resource_name == WILDCARD
-            and acl.operation in strong
-        ):
-            yield _red(f"everybody may: {text}", "give it to those who need it")
+        if acl.permission is Permission.ALLOW:
+            yield from _too_much(acl, trusted)
     for deny, allow in denied_in_vain(facts.acls):
         yield _yellow(
             f"one contradicts the other, and deny wins: {acl_text(allow)}; {acl_text(deny)}",

@@ -15,7 +15,10 @@ OF_ONE_NODE = frozenset(
         "cluster.id",
         "controller.listener.names",
         "controller.quorum.voters",
+        "cordoned.log.dirs",
+        "follower.replication.throttled.rate",
         "inter.broker.listener.name",
+        "leader.replication.throttled.rate",
         "listener.security.protocol.map",
         "listeners",
         "log.dir",
@@ -26,7 +29,7 @@ OF_ONE_NODE = frozenset(
         "process.roles",
     }
 )
-"""Settings that may differ from node to node."""
+"""Settings that may differ from node to node. Another rule tells of cordons and of throttles."""
 FILES_OF_ONE_NODE = (".location", ".certificate.chain")
 """How settings end that name a node's own files (ssl.keystore.location, with or without listener.name.X. before it)."""
 

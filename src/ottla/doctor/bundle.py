@@ -13,11 +13,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ottla
 from ottla.diagnosis import privacy
 from ottla.diagnosis.facts import Facts, as_json
 from ottla.diagnosis.machine import tail
 from ottla.doctor.examination import examine
 from ottla.local.cluster import LocalCluster
+from ottla.local.private_files import write_private
 
 LOG_BYTES_MAX = 2 << 20
 README = """\
@@ -45,12 +47,14 @@ def pack(
     """Write the bundle; the names of its members."""
     facts = privacy.facts(found)
     members = dict(_members(facts, cluster, events, metrics, target))
-    with tarfile.open(file, "w:gz") as archive:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w:gz") as archive:
         for name, content in members.items():
             entry = tarfile.TarInfo(f"ottla-bundle/{name}")
             entry.size = len(content)
             entry.mtime = facts.at_ms // 1000
             archive.addfile(entry, io.BytesIO(content))
+    write_private(file, written.getvalue())  # logs and the names of users are not for everybody
     return list(members)
 
 
@@ -71,16 +75,25 @@ def _members(
     yield "events.jsonl", privacy.lines(each for each in shown if each is not None)
     for broker, text in sorted(metrics.items()):
         yield f"metrics/broker-{broker}.txt", privacy.lines(privacy.metrics(text))
-    for id in () if cluster is None else cluster.nodes:
-        yield from _node_members(cluster, id)
+    if cluster is not None:
+        logs = privacy.LogLines(_sources())
+        for id in cluster.nodes:
+            yield from _node_members(cluster, id, logs)
 
 
-def _node_members(cluster: LocalCluster | None, id: int) -> Iterator[tuple[str, bytes]]:
-    assert cluster is not None
+def _sources() -> str:
+    """Of this program: whatever text of a log stands here is nobody's secret."""
+    package = Path(ottla.__file__).parent
+    return "\n".join(file.read_text() for file in package.rglob("*.py"))
+
+
+def _node_members(
+    cluster: LocalCluster, id: int, logs: privacy.LogLines
+) -> Iterator[tuple[str, bytes]]:
     directory = cluster.node_directory(id)
     for log in sorted(directory.glob(f"{cluster.log_file(id).name}*")):
         text = tail(log, LOG_BYTES_MAX)
-        yield f"node-{id}/{log.name}", privacy.lines(privacy.log_lines(text))
+        yield f"node-{id}/{log.name}", privacy.lines(logs.shown(text))
     yield f"node-{id}/files.txt", privacy.lines(_files(directory))
 
 

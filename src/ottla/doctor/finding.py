@@ -8,6 +8,7 @@ from enum import StrEnum
 from shlex import quote
 
 from ottla.diagnosis.facts import Facts, NodeProcessFacts, PartitionFacts, Place
+from ottla.diagnosis.lost_disks import recovery, replace_commands
 from ottla.diagnosis.remedies import UNCLEAN
 from ottla.diagnosis.words import command
 from ottla.local.cluster import RUNNING
@@ -47,16 +48,49 @@ class Case:
         return command(words, names, self.target)
 
     def start(self, broker: int) -> str:
-        """The command that brings a broker back: ours, if it is a node of a local cluster. One that runs is paused, if
-        it is not still starting or cut off."""
+        """The command that brings a broker back: ours, if it is a node of a local cluster. One that runs and is not paused is
+        still starting, or cut off: its log says what it waits for."""
         node = self.node(broker)
-        if node is not None and node.state == RUNNING and node.pid is not None:
-            return f"kill -CONT {node.pid}"
-        if node is not None:
-            return self.ottla(f"nodes start {broker}")
-        return (
-            f"systemctl start kafka  # on the machine of broker {broker}, or as you start it there"
-        )
+        if node is None:
+            return (
+                f"systemctl start kafka  # on the machine of broker {broker}, or as you start it there; if its disk is gone:"
+                f" {self.ottla(f'brokers replace {broker}')}"
+            )
+        is_running = node.state == RUNNING and node.pid is not None
+        if node.data is not None and node.data.lost:
+            if not self.has_majority:
+                return self.start_all()
+            stop = [self.ottla(f"nodes stop {broker}")] if is_running else []
+            return " && ".join((*stop, *replace_commands(node.data, self.ottla)))
+        if is_running:
+            return (
+                f"kill -CONT {node.pid}"
+                if node.paused
+                else self.ottla(f"explain --broker {broker}")
+            )
+        return self.ottla(f"nodes start {broker}")
+
+    def start_each(self, brokers: Iterable[int]) -> str:
+        return " && ".join(dict.fromkeys(self.start(id) for id in brokers))
+
+    def has_lost_its_disk(self, broker: int) -> bool:
+        node = self.node(broker)
+        return node is not None and node.data is not None and bool(node.data.lost)
+
+    @property
+    def has_majority(self) -> bool:
+        """Of controllers. A leader that has just lost it still says that it leads."""
+        return self.facts.quorum is not None and not self.lack_of_controllers
+
+    @property
+    def lack_of_controllers(self) -> str:
+        """How many nodes of this machine vote and run, if these are too few and voters are static; else empty."""
+        nodes = () if self.facts.machine is None else self.facts.machine.nodes
+        voters = [each for each in nodes if each.data is not None and each.data.vote]
+        running = sum(each.state == RUNNING for each in voters)
+        if 2 * running > len(voters) or not voters:
+            return ""
+        return f"{running} of {len(voters)} controllers run{'s' if running == 1 else ''}"
 
     def start_all(self) -> str:
         """First the brokers whose replica is the only one in sync where whoever comes first may lead."""
@@ -66,6 +100,11 @@ class Case:
             if each.state != RUNNING
         }
         first = sorted(id for id in self.sole_replicas() if id in ended)
+        nodes = () if self.facts.machine is None else self.facts.machine.nodes
+        data = {each.node: each.data for each in nodes if each.data is not None}
+        found = recovery(data, sorted(ended, key=lambda id: (id not in first, id)), self.ottla)
+        if found is not None:
+            return f"{' && '.join(found.commands)}  # {found.text}".strip()
         up = self.ottla("up --detach")
         if not first:
             return up

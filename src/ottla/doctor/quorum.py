@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ottla.diagnosis.facts import Facts
 from ottla.diagnosis.words import count
 from ottla.doctor.finding import Case, FindingSeverity, HealthFinding, Rule, bootstrap, ids
+from ottla.local.cluster import RUNNING
 
 VOTER_LATE_MS = 10_000
 
@@ -19,14 +20,16 @@ def nobody_answers(case: Case) -> Iterator[HealthFinding]:
             FindingSeverity.SERIOUS,
             f"no node of the cluster answers: {why}",
             "Nothing can be written or read, and only what is on this machine could be looked at.",
-            case.ottla("up --detach"),
+            case.start_all(),
         )
 
 
 def quorum_has_no_leader(case: Case) -> Iterator[HealthFinding]:
-    why = case.facts.unknown.get("the metadata quorum")
+    why = case.facts.unknown.get("the metadata quorum") or case.lack_of_controllers
+    if "the cluster" in case.facts.unknown:
+        return  # nobody answers anything: another rule says it
     # Who may not ask has no answer either: the report lists it under what could not be checked.
-    if why is not None and "AUTHORIZATION_FAILED" not in why:
+    if why and "AUTHORIZATION_FAILED" not in why:
         yield HealthFinding(
             "quorum-has-no-leader",
             FindingSeverity.SERIOUS,
@@ -48,7 +51,9 @@ def voters_behind(case: Case) -> Iterator[HealthFinding]:
     late = [
         each.id
         for each in quorum.voters
-        if each.id != quorum.leader and leader - each.last_caught_up_ms > VOTER_LATE_MS
+        if each.id != quorum.leader
+        and leader - each.last_caught_up_ms > VOTER_LATE_MS
+        and not (each.last_caught_up_ms <= 0 and _is_alive(case, each.id))
     ]
     if late:
         current = len(quorum.voters) - len(late)
@@ -64,8 +69,16 @@ def voters_behind(case: Case) -> Iterator[HealthFinding]:
                 if spare <= 0
                 else f"{count(spare, 'more failure')} can be survived."
             ),
-            " && ".join(case.start(id) for id in late),
+            case.start_each(late),
         )
+
+
+def _is_alive(case: Case, voter: int) -> bool:
+    """Who has not caught up since the leader was elected may have started just now."""
+    node = case.node(voter)
+    if node is None:
+        return voter in case.facts.live
+    return node.state == RUNNING and not node.paused
 
 
 def _quorum_leader_time(facts: Facts) -> int | None:

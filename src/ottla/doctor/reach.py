@@ -82,8 +82,7 @@ def broker_fenced(case: Case) -> Iterator[HealthFinding]:
                 FindingSeverity.SERIOUS,
                 f"broker {each.id} ({each.host}:{each.port}) is fenced: {_why_fenced(case.node(each.id))}",
                 "It leads nothing and is in no ISR, so every partition on it has one replica less.",
-                case.start(each.id)
-                + (_not_before(case, each.id) or _if_paused(case.node(each.id))),
+                case.start(each.id) + _not_before(case, each.id),
             )
 
 
@@ -101,35 +100,38 @@ def _not_before(case: Case, broker: int) -> str:
     return ""
 
 
-def _if_paused(node: NodeProcessFacts | None) -> str:
-    runs = node is not None and node.state == RUNNING
-    return "  # if it is paused; else its log says what it waits for" if runs else ""
-
-
 def _why_fenced(node: NodeProcessFacts | None) -> str:
     if node is None:
         return "it is down, still starting, or cut off from the controller"
+    if node.paused:
+        return f"its process {node.pid} is paused"
     if node.state == RUNNING:
-        return f"its process {node.pid} runs, and is paused, still starting, or cut off from the controller"
-    return f"the node {_ended_text(node.state)}"
+        return f"its process {node.pid} runs, and is still starting, or cut off from the controller"
+    return f"the node {_ended_text(node)}"
 
 
 def node_ended(case: Case) -> Iterator[HealthFinding]:
     machine = case.facts.machine
     fenced = [each.id for each in case.facts.brokers if each.fenced]
     for node in () if machine is None else machine.nodes:
-        if node.state not in (RUNNING, STOPPED) and node.node not in fenced:
+        is_expected = node.state in (RUNNING, STOPPED) and not case.has_lost_its_disk(node.node)
+        if not is_expected and node.node not in fenced:
             yield HealthFinding(
                 "node-ended",
                 FindingSeverity.SERIOUS,
-                f"node {node.node} of this machine {_ended_text(node.state)}",
-                "Its replicas and its vote are missing until it runs again.",
+                f"node {node.node} of this machine {_ended_text(node)}",
+                "What it still holds is gone when it stops."
+                if node.state == RUNNING
+                else "Its replicas and its vote are missing until it runs again.",
                 case.start(node.node),
             )
 
 
-def _ended_text(state: str) -> str:
-    return f"was {state}" if state in (KILLED, STOPPED) else state
+def _ended_text(node: NodeProcessFacts) -> str:
+    text = f"was {node.state}" if node.state in (KILLED, STOPPED) else node.state
+    text = f"runs (process {node.pid})" if node.state == RUNNING else text
+    lost = "" if node.data is None else node.data.lost_text
+    return f"{text}, and {lost}" if lost else text
 
 
 def versions_differ(case: Case) -> Iterator[HealthFinding]:

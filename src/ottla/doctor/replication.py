@@ -1,11 +1,11 @@
-"""Partitions: offline, below min.insync.replicas, under-replicated, moves, leaders and racks."""
+"""Partitions: offline, below min.insync.replicas, under-replicated, leaders and racks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ottla.diagnosis.facts import ELIGIBLE_REPLICAS
+from ottla.diagnosis.facts import ELIGIBLE_REPLICAS, PartitionFacts
 from ottla.diagnosis.words import count
 from ottla.doctor.finding import MANY, Case, FindingSeverity, HealthFinding, Rule, have, ids, names
 
@@ -30,16 +30,31 @@ def partitions_offline(case: Case) -> Iterator[HealthFinding]:
         # An unclean election is advised only when nobody is left to wait for.
         missing = {id for each in lost for id in each.replicas} - set(case.facts.live)
         awaited = may_lead or sorted(missing.intersection(last_known) or missing)
+        gone = [id for id in awaited if case.has_lost_its_disk(id)]
+        if gone and case.has_majority:
+            awaited = [id for id in awaited if id not in gone]
+            who += f"; the disk of broker {ids(gone)} is gone"
         numbers = " ".join(f"-p {each.partition}" for each in lost)
         yield HealthFinding(
             "partitions-offline",
             FindingSeverity.SERIOUS,
             f"{names(lost)} {have(lost)} no leader; {who}",
             "Nothing can be written there or read from there.",
-            " && ".join(case.start(id) for id in awaited)
+            case.start_each(awaited)
             or case.ottla(f"topics elect {topic.name} --unclean {numbers}")
-            + "  # loses what only the others have",
+            + f"  # {_elected(lost)}loses what only the others have",
         )
+
+
+def _elected(lost: Iterable[PartitionFacts]) -> str:
+    """Whom an unclean election would let lead: the longest log of the living."""
+    found = [
+        f"broker {each.living[0].broker} of {each.name} (log end {each.living[0].log_end})"
+        for each in lost
+        if each.living
+    ]
+    more = f" and {len(found) - MANY} more" if len(found) > MANY else ""
+    return f"elects {', '.join(found[:MANY])}{more}; " if found else ""
 
 
 def below_min_insync(case: Case) -> Iterator[HealthFinding]:
@@ -90,20 +105,7 @@ def under_replicated(case: Case) -> Iterator[HealthFinding]:
 def _revive(case: Case, brokers: Iterable[int], topic: str) -> str:
     """Brokers that do not live are started; a slow one has to be looked at."""
     down = [id for id in brokers if id not in case.facts.live]
-    return " && ".join(case.start(id) for id in down) or case.ottla(f"replicas {topic}")
-
-
-def moves_stuck(case: Case) -> Iterator[HealthFinding]:
-    for each in case.facts.reassignments:
-        gone = [id for id in each.adding if id not in case.facts.live]
-        if gone:
-            yield HealthFinding(
-                "moves-stuck",
-                FindingSeverity.WARNING,
-                f"{each.topic}-{each.partition} is being moved to broker {ids(gone)}, which is not alive",
-                "The move cannot end, and both old and new replicas are kept until it does.",
-                case.ottla(f"topics reassign {each.topic} --partition {each.partition} --cancel"),
-            )
+    return case.start_each(down) or case.ottla(f"replicas {topic}")
 
 
 def leaders_skewed(case: Case) -> Iterator[HealthFinding]:
@@ -127,7 +129,9 @@ def leaders_skewed(case: Case) -> Iterator[HealthFinding]:
         FindingSeverity.WARNING,
         f"{len(displaced)} of {len(led)} partitions are not led by their preferred broker ({shown})",
         "Some brokers do the work of others, since clients read and write at leaders.",
-        " && ".join(case.ottla(f"topics elect {topic}") for topic in topics[:MANY]),
+        case.ottla("topics elect --all")
+        if len(topics) > MANY
+        else " && ".join(case.ottla(f"topics elect {topic}") for topic in topics),
     )
 
 
@@ -177,7 +181,6 @@ RULES: tuple[Rule, ...] = (
     partitions_offline,
     below_min_insync,
     under_replicated,
-    moves_stuck,
     leaders_skewed,
     replicas_on_one_rack,
     racks_incomplete,

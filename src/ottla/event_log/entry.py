@@ -7,6 +7,7 @@ gets no answer sends its entries again, so an entry can be in the log twice. Its
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -76,7 +77,7 @@ class EventEntry(NamedTuple):
 def decode(key: bytes | None, value: bytes | None) -> EventEntry:
     """ValueError if it is no entry. Fields that we do not know are kept: a newer node may have written it."""
     try:
-        members = json.loads(value or b"")
+        members = _members(value or b"")
         at, kind, node, id, name, cause = (members.pop(each) for each in COMMON)
         at_ms = (datetime.fromisoformat(at) - _EPOCH) // timedelta(milliseconds=1)
         why = None if cause is None else str(cause)
@@ -84,6 +85,22 @@ def decode(key: bytes | None, value: bytes | None) -> EventEntry:
         return EventEntry(at_ms, int(node), str(id), told)
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
         raise ValueError(f"no entry of an event log: {error!r}") from error
+
+
+def _members(value: bytes) -> Any:
+    """Only what can be written as JSON and as UTF-8 again, for whoever hands an entry on: no half of a surrogate pair, no
+    number that is none."""
+    text = value.decode()
+    members = json.loads(text, parse_float=_finite, parse_constant=lambda _: None)
+    if "\\u" in text:
+        whole = json.dumps(members, ensure_ascii=False).encode(errors="replace")
+        members = json.loads(whole)
+    return members
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
 
 
 def _partition(name: str | None) -> TopicPartition | None:

@@ -82,6 +82,11 @@ KINDS: Mapping[str, EventKind] = {
         ("directory", "room", "free_bytes", "total_bytes"),
         WARNING,
     ),
+    "directory_move": EventKind(
+        "A replica moves to another log directory of its broker: `started`, `completed`, `cancelled` or `failed`. The last two"
+        " have a cause, and leave it where it was.",
+        ("step", "broker", "source", "target", "log_end"),
+    ),
     "controller_change": EventKind(
         "Another node is the active controller.", ("controller", "epoch"), WARNING
     ),

@@ -28,7 +28,12 @@ from ottla.events.coordination import GroupRebalanced, MemberExpired, Transactio
 from ottla.events.node import EventsDropped, NodeStarted, NodeStopping
 from ottla.events.replication import LeadershipStarted, Truncated
 from ottla.events.requests import QuotaExceeded
-from ottla.events.storage import LogDirectoryFailed, LogDirectoryRoomChanged, LogSetAside
+from ottla.events.storage import (
+    DirectoryMove,
+    LogDirectoryFailed,
+    LogDirectoryRoomChanged,
+    LogSetAside,
+)
 from ottla.wire.types import TopicPartition
 
 PARTITIONS_NAMED_MAX = 100
@@ -154,6 +159,17 @@ def _log_dir_room(event: LogDirectoryRoomChanged, node: int) -> Told:
     return Told("log_dir_room", f"broker:{node}", None, fields)
 
 
+def _directory_move(event: DirectoryMove, node: int) -> Told:
+    fields = {
+        "step": event.step.value,
+        "broker": node,
+        "source": event.source,
+        "target": event.target,
+        "log_end": event.log_end,
+    }
+    return _about("directory_move", event.partition, event.cause, fields)
+
+
 def _controller_change(event: ControllerActivated, node: int) -> Told:
     return Told("controller_change", CLUSTER, None, {"controller": node, "epoch": event.epoch})
 
@@ -240,6 +256,7 @@ TELLERS: Mapping[type[Event], Callable[[Any, int], Told]] = {
     BrokerUnfenced: _unfenced,
     LogDirectoryFailed: _log_dir_failure,
     LogDirectoryRoomChanged: _log_dir_room,
+    DirectoryMove: _directory_move,
     ControllerActivated: _controller_change,
     PartitionReassigned: _reassignment,
     SettingChanged: _setting_changed,

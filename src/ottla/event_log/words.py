@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ottla.event_log.entry import EventEntry
+from ottla.event_log.entry import EventEntry, Told
 from ottla.wire.printable import printable
 
 Fields = Mapping[str, Any]
@@ -116,6 +116,11 @@ def _log_dir_room(where: str, fields: Fields, cause: str) -> str:
     return f"the disk of {fields['directory']} {ROOMS[fields['room']]} ({free})"
 
 
+def _directory_move(where: str, fields: Fields, cause: str) -> str:
+    way = f"from {fields['source']} to {fields['target']} of broker {fields['broker']}"
+    return f"{where}: move {way} {fields['step']}{f': {cause}' if cause else ''}"
+
+
 def _reassignment(where: str, fields: Fields, cause: str) -> str:
     replicas = ",".join(map(str, fields["replicas"]))
     return f"{where}: reassignment {fields['step']}, replicas {replicas}"
@@ -124,6 +129,18 @@ def _reassignment(where: str, fields: Fields, cause: str) -> str:
 def _setting_changed(where: str, fields: Fields, cause: str) -> str:
     old, new = ("not set" if value is None else value for value in (fields["old"], fields["new"]))
     return f"{fields['resource']}: {fields['name']} {old} -> {new}, by {fields['by']}"
+
+
+def is_renewal(told: Told) -> bool:
+    """Whether it tells only that a move of replicas has another rate, or that more is moved: an adapted throttle does so
+    every few seconds. Its first setting and its removal are told."""
+    fields = told.fields
+    return (
+        told.kind == "setting_changed"
+        and ".replication.throttled." in str(fields.get("name"))
+        and fields.get("old") is not None
+        and fields.get("new") is not None
+    )
 
 
 def _quota_exceeded(where: str, fields: Fields, cause: str) -> str:
@@ -146,6 +163,7 @@ _SENTENCES: Mapping[str, Callable[[str, Fields, str], str]] = {
     "unfenced": lambda where, fields, cause: f"broker {fields['broker']} was unfenced",
     "log_dir_failure": _log_dir_failure,
     "log_dir_room": _log_dir_room,
+    "directory_move": _directory_move,
     "controller_change": lambda where, fields, cause: (
         f"node {fields['controller']} is the active controller, epoch {fields['epoch']}"
     ),

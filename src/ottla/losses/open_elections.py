@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+STARTS_MAX = 8
 UNCLEAN = ("unclean", "last_known_leader")
 
 
@@ -42,32 +43,63 @@ class OpenElection:
 
 def open_elections(entries: Iterable[Mapping[str, Any]]) -> list[OpenElection]:
     """`entries` are those of the event log, oldest first. Those of several nodes may be a little out of order."""
-    in_sync: dict[str, set[int]] = {}
-    """The last members before the partition had none."""
-    starts: dict[tuple[str, Any], int | None] = {}
-    elections: dict[str, list[OpenElection]] = {}
+    reader = ElectionReader()
     for entry in entries:
+        reader.take(entry)
+    return reader.open()
+
+
+class ElectionReader:
+    """For who reads on when there are more entries. What it keeps does not grow with them, but with the partitions."""
+
+    def __init__(self) -> None:
+        self._in_sync: dict[str, set[int]] = {}
+        """The last members before the partition had none."""
+        self._starts: dict[str, dict[int, int | None]] = {}
+        """By partition and epoch, the newest ones: an election and the start of its leader come one after the other."""
+        self._elections: dict[str, list[OpenElection]] = {}
+
+    def take(self, entry: Mapping[str, Any]) -> None:
         partition, kind = entry.get("partition"), entry.get("kind")
         if not isinstance(partition, str) or not _is_whole(entry):
-            continue
+            return
         if kind == "leader_start":
-            starts[partition, entry.get("leader_epoch")] = entry.get("log_end")
+            self._started(partition, int(entry.get("leader_epoch", -1)), entry.get("log_end"))
         elif kind in ("election", "isr_shrink", "isr_expand"):
             isr = set(entry.get("isr") or ())
-            former = in_sync.get(partition, set())
+            former = self._in_sync.get(partition, set())
             if kind == "election" and entry.get("how") in UNCLEAN:
                 former = former | {entry.get("previous_leader", -1)}
-                elections.setdefault(partition, []).append(_election(partition, entry, former))
+                self._elected(_election(partition, entry, former))
             else:
-                for election in elections.get(partition, ()):
-                    election.may_be_held_by = tuple(
-                        broker for broker in election.may_be_held_by if broker not in isr
-                    )
-            in_sync[partition] = isr or former
-    found = [election for each in elections.values() for election in each]
-    for election in found:
-        election.first_offset = starts.get((election.partition, election.leader_epoch))
-    return [election for election in found if election.may_be_held_by]
+                self._returned(partition, isr)
+            self._in_sync[partition] = isr or former
+
+    def _started(self, partition: str, epoch: int, log_end: int | None) -> None:
+        starts = self._starts.setdefault(partition, {})
+        starts[epoch] = log_end
+        if len(starts) > STARTS_MAX:
+            del starts[next(iter(starts))]
+        for election in self._elections.get(partition, ()):
+            if election.leader_epoch == epoch:
+                election.first_offset = log_end
+
+    def _elected(self, election: OpenElection) -> None:
+        election.first_offset = self._starts.get(election.partition, {}).get(election.leader_epoch)
+        if election.may_be_held_by:
+            self._elections.setdefault(election.partition, []).append(election)
+
+    def _returned(self, partition: str, isr: set[int]) -> None:
+        elections = self._elections.pop(partition, [])
+        for election in elections:
+            election.may_be_held_by = tuple(
+                broker for broker in election.may_be_held_by if broker not in isr
+            )
+        if still_open := [election for election in elections if election.may_be_held_by]:
+            self._elections[partition] = still_open
+
+    def open(self) -> list[OpenElection]:
+        return [election for each in self._elections.values() for election in each]
 
 
 def _is_whole(entry: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from ottla.diagnosis.explain_group import explain_group
 from ottla.diagnosis.explain_partition import explain_partition
 from ottla.diagnosis.explanation import Explanation
 from ottla.diagnosis.happened import Happened
+from ottla.diagnosis.lost_disks import NodeData
 from ottla.diagnosis.now import (
     BrokerNow,
     ClusterNow,
@@ -615,6 +616,83 @@ def test_a_fenced_broker_that_answers_is_told_apart_from_one_that_is_gone() -> N
     paused = explain_broker(silent, duties, cluster(_2=silent), [], LOCAL)
     assert "kill -CONT" in paused.steps[0].text and "network" in paused.steps[0].text
     assert paused.steps[1].command == "ottla nodes kill 2 && ottla nodes start 2"
+
+
+def test_a_move_to_a_full_disk_names_the_disk_and_not_the_throttle() -> None:
+    now = replace(WHOLE, replicas=(1, 2, 3), isr=(1, 2), adding=(3,), throttled={"follower": (3,)})
+    full = BrokerNow(
+        3,
+        "h:3",
+        directories=(DirectoryNow("/d", False, 100, 1, refuses_records=True),),
+        throttled_rates={"follower": 1000},
+    )
+    told = of_partition(now, cluster(_3=full))
+    assert "it waits for broker 3, whose disk is full" in told.headline
+    assert "The disk of /d at broker 3 is nearly full" in told.text()
+    assert "a throttle limits" not in told.text()
+
+
+def test_a_high_watermark_that_stands_is_told_with_the_replica_that_it_waits_for() -> None:
+    ends = {1: ReplicaNow(0, 90, 40), 2: ReplicaNow(0, 88, 40), 3: ReplicaNow(0, 40, 40)}
+    now = replace(WHOLE, isr=(1, 2), offsets=ends, stands=True)
+    leader = BrokerNow(1, "h:1", lag_time_ms=30_000)
+    told = of_partition(now, cluster(_1=leader))
+    assert "orders-0 commits nothing now: the high watermark stands at 40" in told.headline
+    assert "although all of the ISR have more (to 88)" in told.headline
+    assert (
+        "The leader waits for broker 3: outside of the ISR, caught up a moment ago" in told.text()
+    )
+    assert "Broker 3 has the log up to 40 and copies nothing" in told.text()
+    assert "replica.lag.time.max.ms (30.0 s)" in told.text()
+    assert told.consumers[0] == "can read up to offset 40, and nothing newer."
+    moved = of_partition(replace(now, stands=False), cluster(_1=leader))
+    assert "commits nothing" not in moved.text()
+
+
+def test_a_high_watermark_that_stands_with_a_whole_isr_is_a_matter_of_fetches() -> None:
+    ends = {id: ReplicaNow(0, 90, 40) for id in (1, 2, 3)}
+    told = of_partition(replace(WHOLE, offsets=ends, stands=True), cluster())
+    assert "has not heard from broker 2 or 3" in told.text().replace("brokers", "broker")
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_whether_a_process_is_paused_is_known_on_this_machine(here: bool) -> None:
+    silent = BrokerNow(2, "h:1", Reach.SILENT, True, process=True, pid=7, paused=here)
+    told = explain_broker(silent, DutiesNow(3, 0, (), ()), cluster(_2=silent), [], LOCAL)
+    assert ("kill -CONT 7" in told.text()) is here
+    assert ("its process is paused" in told.text()) is here
+
+
+def lost(known: ClusterNow, *ids: int, vote: bool = True) -> ClusterNow:
+    """These nodes have lost their disks; all three vote."""
+    data = {
+        id: NodeData(id, (f"/d/{id}",) if id in ids else (), f"/c/{id}", True, f"{id}@h:1" * vote)
+        for id in known.brokers
+    }
+    return replace(known, data=data)
+
+
+def test_a_broker_whose_disk_is_gone_is_replaced() -> None:
+    now = replace(WHOLE, isr=(1, 2))
+    told = of_partition(now, lost(cluster(_3=killed(3)), 3))
+    assert "does not run, its log directory /d/3 is gone" in told.text()
+    assert commands_of(told) == ["ottla brokers replace 3"]
+    dynamic = of_partition(now, lost(cluster(_3=killed(3)), 3, vote=False))
+    assert commands_of(dynamic) == ["ottla brokers replace 3 && ottla controllers replace 3"]
+    broker = lost(cluster(_3=killed(3)), 3)
+    (step,) = explain_broker(killed(3), DutiesNow(3, 0, (), ()), broker, [], LOCAL).steps
+    assert step.command == "ottla brokers replace 3"
+
+
+def test_a_quorum_whose_majority_has_no_disk_is_told_what_helps() -> None:
+    silent = replace(cluster(_2=killed(2), _3=killed(3)), quorum=QuorumNow(None, (1, 2, 3)))
+    (step,) = of_partition(WHOLE, lost(silent, 2, 3)).steps
+    assert "Let node 1 vote alone" in step.text and "is lost" in step.text
+    assert step.command.startswith("ottla down && sed -i.all-voters ")
+    (step,) = of_partition(WHOLE, lost(silent, 2, 3, vote=False)).steps
+    assert "Only one of these disks" in step.text and not step.command
+    (step,) = of_partition(WHOLE, lost(silent, 3)).steps
+    assert step.command == "ottla nodes start 2 && ottla brokers replace 3"
 
 
 def test_the_partitions_of_a_topic_that_share_their_trouble_are_told_once() -> None:

@@ -8,6 +8,13 @@ import pytest
 
 from ottla.diagnosis import privacy
 
+SOURCES = """
+logger.info("ISR changed partition=%s isr=%s cause=%s")
+"member left group=%s member=%s epoch=%d" "group rebalances" "fetch failed error=%s" "it failed: %s"
+"it is no frame first_bytes=%s listener=%s"
+"""
+LOGS = privacy.LogLines(SOURCES)
+
 
 @pytest.mark.parametrize(
     "name",
@@ -56,7 +63,7 @@ def test_the_value_of_a_setting_that_is_secret_or_unknown_is_hidden(name: str) -
     ],
 )
 def test_a_log_line_keeps_its_fixed_text_and_harmless_values(line: str, shown: str) -> None:
-    assert list(privacy.log_lines(line)) == [shown]
+    assert list(LOGS.shown(line)) == [shown]
 
 
 def test_a_json_log_line_keeps_its_fixed_text_and_harmless_values() -> None:
@@ -68,8 +75,53 @@ def test_a_json_log_line_keeps_its_fixed_text_and_harmless_values() -> None:
         "text": "member left",
         "fields": fields,
     }
-    (shown,) = privacy.log_lines(json.dumps({**line, "trace": "MARKER"}))
+    (shown,) = LOGS.shown(json.dumps({**line, "trace": "MARKER"}))
     assert json.loads(shown) == {**line, "fields": {**fields, "member": privacy.HIDDEN}}
+
+
+AUDIT = (
+    "Principal = User:MARKER is Denied operation = WRITE from host = 10.1.2.3 on resource ="
+    " TransactionalId:LITERAL:{name} for request = Produce with resourceRefCount = 1 based on rule DefaultDeny"
+)
+
+
+@pytest.mark.parametrize("name", ["MARKER", "a=MARKER for request = Fetch with MARKER=1"])
+@pytest.mark.parametrize("repeated", ["", " (7 more times within 10 s)"])
+def test_a_line_of_the_authorizer_keeps_what_clients_cannot_choose(
+    name: str, repeated: str
+) -> None:
+    text = AUDIT.format(name=name) + repeated
+    (shown,) = LOGS.shown(f"2026-11-16 18:02:04.116 INFO {text}")
+    assert shown == (
+        "2026-11-16 18:02:04.116 INFO Denied principal=(hidden) host=(hidden) resource=(hidden)"
+        " operation=WRITE resource_type=TransactionalId request=Produce"
+    )
+    line = {"at": "t", "level": "INFO", "logger": "audit", "text": text, "fields": {}}
+    told = json.loads(*LOGS.shown(json.dumps(line)))
+    assert (told["text"], told["fields"]["operation"]) == ("Denied", "WRITE")
+    assert "MARKER" not in json.dumps(told) and "10.1.2.3" not in json.dumps(told)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Principal = User:MARKER is Denied 7 more operations within 10 s",
+        "Principal = User:MARKER",
+        "MARKER logged in",
+        "MARKER logged in peer=10.1.2.3:44",
+        "somebody asked: MARKER",
+        "ISR of MARKER",
+        "MARKER=yes",
+    ],
+)
+def test_a_text_that_is_not_in_the_program_stays(text: str) -> None:
+    for line in (
+        f"2026-11-16 18:02:04.116 INFO {text}",
+        json.dumps({"at": "t", "level": "INFO", "logger": "x", "text": text, "fields": {}}),
+    ):
+        (shown,) = LOGS.shown(line)
+        assert "MARKER" not in shown and "10.1.2.3" not in shown
+        assert f"({len(text)} characters of another kind)" in shown
 
 
 def test_an_event_keeps_numbers_and_names_of_operators() -> None:

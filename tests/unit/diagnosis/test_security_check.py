@@ -13,7 +13,7 @@ from ottla.diagnosis.security_check import (
     Succession,
     security_findings,
 )
-from ottla.security.operations import AclOperation, Permission, ResourceType
+from ottla.security.operations import CLUSTER_NAME, AclOperation, Permission, ResourceType
 from ottla.security.principals import user
 from ottla.security.roles import entry
 
@@ -154,7 +154,10 @@ def test_files_that_others_may_read() -> None:
 
 
 def test_users_and_acls_that_nobody_uses() -> None:
-    acls = [entry(user("gone"), Permission.ALLOW, AclOperation.READ, ResourceType.TOPIC, "t")]
+    acls = [
+        entry(user(name), Permission.ALLOW, AclOperation.READ, ResourceType.TOPIC, "t")
+        for name in ("gone", "CN=node-1")
+    ]
     told = found(
         SecurityFacts(brokers={1: GOOD}, users=[("admin", 16384), ("idle", 16384)], acls=acls)
     )
@@ -195,6 +198,62 @@ def test_users_and_acls_that_nobody_uses() -> None:
 def test_acls_that_are_useless_or_too_much(acl: object, danger: str, words: str) -> None:
     told = found(SecurityFacts(acls=[acl]))  # type: ignore[list-item]
     assert [(each, words in what) for each, what in told] == [(danger, True)]
+
+
+CLUSTER, TOPIC, USER = ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.USER
+
+
+@pytest.mark.parametrize("who", ["*", "ANONYMOUS"])
+@pytest.mark.parametrize(
+    ("operation", "kind", "name"),
+    [
+        (AclOperation.ALL, CLUSTER, CLUSTER_NAME),
+        (AclOperation.ALTER, CLUSTER, CLUSTER_NAME),
+        (AclOperation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME),
+        (AclOperation.ALTER_CONFIGS, CLUSTER, CLUSTER_NAME),
+        (AclOperation.DELETE, CLUSTER, CLUSTER_NAME),
+        (AclOperation.ALTER_CONFIGS, TOPIC, "*"),
+        (AclOperation.ALL, TOPIC, "a*"),
+        (AclOperation.WRITE, TOPIC, "__*"),
+        (AclOperation.DELETE, TOPIC, "__consumer_offsets"),
+        (AclOperation.CREATE_TOKENS, USER, "*"),
+    ],
+)
+def test_what_gives_the_cluster_to_everybody_is_red(
+    who: str, operation: AclOperation, kind: ResourceType, name: str
+) -> None:
+    given = SecurityFacts(acls=[entry(user(who), Permission.ALLOW, operation, kind, name)])
+    assert [danger for danger, _ in found(given)] == ["red"]
+    taken = SecurityFacts(acls=[entry(user(who), Permission.DENY, operation, kind, name)])
+    assert found(taken) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "name"),
+    [
+        (AclOperation.DESCRIBE, CLUSTER, CLUSTER_NAME),
+        (AclOperation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME),
+        (AclOperation.WRITE, TOPIC, "public-*"),
+        (AclOperation.READ, TOPIC, "*"),
+    ],
+)
+def test_what_everybody_may_have_is_not_told(
+    operation: AclOperation, kind: ResourceType, name: str
+) -> None:
+    given = entry(user("*"), Permission.ALLOW, operation, kind, name)
+    assert found(SecurityFacts(acls=[given])) == []
+
+
+def test_who_is_taken_for_a_node_is_told_unless_it_is_one() -> None:
+    action = AclOperation.CLUSTER_ACTION
+
+    def told(who: str) -> list[tuple[str, str]]:
+        given = entry(user(who), Permission.ALLOW, action, CLUSTER, CLUSTER_NAME)
+        return found(SecurityFacts(brokers={1: GOOD, 7: GOOD}, acls=[given]))
+
+    ((danger, what),) = told("alice")
+    assert danger == "yellow" and "taken for a node" in what
+    assert told("admin") == told("CN=node-7") == []
 
 
 LINE = (

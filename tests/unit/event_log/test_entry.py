@@ -111,3 +111,19 @@ def test_a_reader_that_follows_for_ever_does_not_remember_every_id() -> None:
     for number in range(REMEMBERED_IDS + 1):
         list(reader.entries([record(0, str(number))]))
     assert [entry.id for entry in reader.entries([record(0, "5"), record(0, "0")])] == ["0"]
+
+
+@pytest.mark.parametrize(
+    "odd", ['"\\ud800"', '["x\\udfff"]', "NaN", "-Infinity", "1e999", '{"a":{"b":[1e999]}}']
+)
+def test_what_cannot_be_written_again_is_not_handed_on(odd: str) -> None:
+    """Who shows entries elsewhere writes them as JSON and as UTF-8: one odd entry must not end that."""
+    common = '"at":"2026-11-19T01:00:00.000Z","kind":"x","node":1,"id":"1","cause":null'
+    entry = decode(b"cluster", f'{{{common},"partition":null,"odd":{odd},"group":"g"}}'.encode())
+    json.dumps(entry.members(), allow_nan=False, ensure_ascii=False).encode()
+    assert entry.told.fields["group"] == "g"
+
+
+def test_a_value_that_is_no_utf8_is_no_entry() -> None:
+    with pytest.raises(ValueError, match="utf-8"):
+        decode(b"cluster", b'{"at":"2026-11-19T01:00:00.000Z","kind":"\xed\xa0\x80"}')

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ottla.event_log.entry import EventEntry, decode
+from ottla.event_log.entry import EventEntry, Told, decode
 from ottla.event_log.kinds import KINDS, Severity, severity
 from ottla.event_log.mapping import PARTITIONS_NAMED_MAX, TELLERS, told
-from ottla.event_log.words import sentence
+from ottla.event_log.words import is_renewal, sentence
 from ottla.events import Event
 from ottla.events.controller import (
     BrokerFenced,
@@ -41,7 +41,13 @@ from ottla.events.replication import (
     TruncationCause,
 )
 from ottla.events.requests import QuotaExceeded
-from ottla.events.storage import LogDirectoryFailed, LogDirectoryRoomChanged, LogSetAside
+from ottla.events.storage import (
+    DirectoryMove,
+    LogDirectoryFailed,
+    LogDirectoryRoomChanged,
+    LogSetAside,
+    MoveStep,
+)
 from ottla.wire.types import TopicPartition
 
 NODE = 7
@@ -131,6 +137,12 @@ EXAMPLES: list[tuple[Event, str, str, str]] = [
         "log_dir_room",
         "broker:7",
         "the disk of /data is nearly full: it refuses records (5 of 100 bytes are free)",
+    ),
+    (
+        DirectoryMove(ORDERS, MoveStep.CANCELLED, "/a", "/b", 7, "it is to lie in /a"),
+        "directory_move",
+        "partition:orders-0",
+        "orders-0: move from /a to /b of broker 7 cancelled: it is to lie in /a",
     ),
     (
         ControllerActivated(3),
@@ -291,3 +303,15 @@ def test_a_long_name_takes_no_room_from_other_entries(event: Event) -> None:
     key, value = EventEntry(0, NODE, "7-a-1", told(event, NODE)).encode()
     assert len(key) + len(value) < 1_500
     assert "…" in value.decode(), "it can be seen that it was cut"
+
+
+def test_other_rates_of_a_throttle_are_renewals_and_its_beginning_and_end_are_not() -> None:
+    def told(name: str, old: str | None, new: str | None) -> Told:
+        return Told("setting_changed", "broker:1", None, {"name": name, "old": old, "new": new})
+
+    rate = "leader.replication.throttled.rate"
+    assert is_renewal(told(rate, "1000000", "1100000"))
+    assert not is_renewal(told(rate, None, "1000000"))
+    assert not is_renewal(told(rate, "1000000", None))
+    assert not is_renewal(told("log.retention.ms", "1", "2"))
+    assert not is_renewal(Told("fenced", "broker:1", None, {"broker": 1}))

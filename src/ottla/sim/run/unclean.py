@@ -23,7 +23,7 @@ def unclean_options(seed: int) -> RunOptions:
     options.nodes = chance.choice((3, 4))
     options.topics = [("t0", chance.choice((1, 2)), factor, 1)]
     options.topic_settings = {
-        "segment.bytes": chance.choice(("2048", "2048", "16384", "1073741824")),
+        "internal.segment.bytes": chance.choice(("2048", "2048", "16384", "1073741824")),
         "index.interval.bytes": chance.choice(("256", "4096")),
         "unclean.leader.election.enable": "true",
     }
@@ -34,7 +34,8 @@ def unclean_options(seed: int) -> RunOptions:
     options.rounds_per_s = 6.0
     options.pause_s = round((options.producers + options.careless) / options.rounds_per_s, 3)
     options.groups = options.hostile = options.absence = None
-    options.has_table = options.restless = False
+    options.has_table = options.restless = options.has_crowded_disks = False
+    options.last_move = None
     options.trouble_s = 60.0
     options.faults = FaultPlan(
         every_s=chance.choice((1.0, 2.0)),
