@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from confluent_kafka import Producer
 
 from support.cluster import OTTLA, ProcessCluster, wait_until
 from support.interrupts import take_sigint
+from support.skewed import check_that_a_skewed_cluster_is_balanced
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -103,6 +105,12 @@ def test_P39_a_skewed_cluster_is_balanced_and_nothing_is_left_to_do(
     assert len({state.leader for state in states.values()}) >= 3
     (again,) = answered(cluster, "balance", "plan", "--tolerance", "30")
     assert again["bytes_to_move"] == 0
+
+
+@pytest.mark.slow
+def test_P39_a_topic_with_80_percent_of_the_bytes_on_one_broker_is_spread(tmp_path: Path) -> None:
+    with ProcessCluster(tmp_path / "skewed", 4) as skewed:
+        check_that_a_skewed_cluster_is_balanced(skewed, 4_000_000, 15)
 
 
 def test_P39_continuous_balance_waits_before_it_acts(cluster: ProcessCluster) -> None:

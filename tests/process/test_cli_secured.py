@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli import errors
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 from support.cluster import OTTLA
 from support.tls import BehindTls, certificate_of_localhost, cluster_behind_tls
 
@@ -18,6 +19,8 @@ from support.tls import BehindTls, certificate_of_localhost, cluster_behind_tls
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BehindTls]:
     with cluster_behind_tls(tmp_path_factory.mktemp("tls")) as found:
         found.cluster.create_topic("orders")
+        # Its first writer makes it, some seconds after the start.
+        found.cluster.wait_whole(EVENT_LOG_TOPIC)
         yield found
 
 

@@ -13,19 +13,18 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from ottla.wire.apis import ApiKey
 from support.cluster import ProcessCluster, wait_until
+from support.configs import TOPIC, alter
 from support.messages import key_of, place_of, value_of
 
 SETTINGS = {
     "log.cleaner.backoff.ms": "200",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
-    "offsets.topic.segment.bytes": "4000",
     "transaction.state.log.num.partitions": "1",
-    "transaction.state.log.segment.bytes": "4000",
 }
 COMPACT = {
     "cleanup.policy": "compact",
-    "segment.bytes": "20000",
+    "internal.segment.bytes": "20000",
     "min.cleanable.dirty.ratio": "0.01",
 }
 KEYS = 10
@@ -34,7 +33,21 @@ KEYS = 10
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
     with ProcessCluster(tmp_path_factory.mktemp("compaction"), 3, SETTINGS) as running:
+        for key_type, topic in enumerate(("__consumer_offsets", "__transaction_state")):
+            has_short_segments(running, key_type, topic)
         yield running
+
+
+def has_short_segments(cluster: ProcessCluster, key_type: int, topic: str) -> None:
+    """A topic of coordinators, which the first question for one creates."""
+
+    def is_there() -> bool:
+        fields = {"key_type": key_type, "coordinator_keys": ["anybody"]}
+        found = cluster.ask(cluster.up[0], ApiKey.FIND_COORDINATOR, 6, fields)
+        return int(found.coordinators[0].error_code) == 0
+
+    wait_until(is_there, 30, f"{topic} exists")
+    alter(cluster, TOPIC, topic, internal_segment_bytes="4000")
 
 
 def producer(cluster: ProcessCluster, **config: Any) -> Producer:
@@ -200,18 +213,6 @@ def test_a_record_without_a_key_is_refused_and_named(cluster: ProcessCluster) ->
 @pytest.mark.parametrize("client_id", ["anybody", "__admin_client"])
 def test_clients_do_not_write_into_internal_topics(cluster: ProcessCluster, client_id: str) -> None:
     """Kafka's exception for whoever calls itself __admin_client is kept."""
-    fields = {"key_type": 0, "coordinator_keys": ["readers"]}
-    wait_until(
-        lambda: (
-            not int(
-                cluster.ask(cluster.up[0], ApiKey.FIND_COORDINATOR, 6, fields)
-                .coordinators[0]
-                .error_code
-            )
-        ),
-        30,
-        "the topic exists",
-    )
     out = producer(cluster, **{"client.id": client_id})
     told: list[KafkaError | None] = []
     out.produce(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.changing_controllers import ChangingCluster, new_controller
+from support.by_commands import CommandedCluster
+from support.changing_controllers import ChangingCluster, UpgradedCluster, new_controller
 from support.cluster import wait_until
 from support.ledger import LedgerProducer
 
@@ -77,3 +78,85 @@ def test_a_controller_that_may_join_votes_without_being_added(
     joins = {"controller_quorum_auto_join_enable": "true"}
     with new_controller(cluster, tmp_path, **joins) as new:
         wait_until(lambda: new.id in cluster.voters(), 60, "the new controller votes")
+
+
+def test_static_voters_are_upgraded_under_load_and_change_then(tmp_path: Path) -> None:
+    """kraft.version 0 to 1: no node is restarted, and their files still name static voters."""
+    with (
+        UpgradedCluster(tmp_path / "cluster", 3, SETTINGS) as cluster,
+        new_controller(cluster, tmp_path) as new,
+    ):
+        topic = cluster.create_topic("ledger", 3, config={"min.insync.replicas": "2"})
+        with LedgerProducer(cluster.bootstrap, topic, 3) as producer:
+            producer.wait_for_more(100)
+            wait_until(lambda: new.id in cluster.ids_of("observer"), 60, "it observes")
+            said = cluster.refused("controllers", "add", str(new.id), "--at", new.at)
+            assert "kafka-features upgrade --feature kraft.version=1" in said
+
+            upgrade = ("upgrade", "--feature", "kraft.version=1")
+            wait_until(
+                lambda: cluster.features(*upgrade, "--dry-run")[0] == 0,
+                60,
+                "all voters have told their leader of themselves",
+            )
+            code, said = cluster.features(*upgrade)
+            assert (code, said) == (0, "kraft.version was upgraded to 1.\n")
+            wait_until(
+                lambda: _kraft_version(cluster.features("describe")[1]) == "1",
+                10,
+                "a broker says so",
+            )
+            code, said = cluster.features("downgrade", "--feature", "kraft.version=0")
+            assert code == 1 and "Can't downgrade the version of this feature." in said
+            producer.wait_for_more(100)
+
+            added = cluster.ottla("controllers", "add", str(new.id), "--at", new.at)
+            assert added["voters"] == [1, 2, 3, new.id]
+            leader = cluster.controllers()["leader"]
+            after = cluster.ottla("controllers", "remove", str(leader))
+            assert leader not in after["voters"]
+            wait_until(lambda: cluster.controllers()["leader"] != leader, 30, "another leader")
+
+            lost = next(id for id in cluster.voters() if id != new.id)
+            cluster.lose_disk(lost)
+            wait_until(lambda: lost in cluster.ids_of("observer"), 60, "the new disk observes")
+            after = cluster.ottla("controllers", "replace", str(lost))
+            assert lost in after["voters"] and len(after["voters"]) == 3
+            cluster.wait_whole(topic)
+            producer.wait_for_more(100)
+
+            for id in (1, 2, 3):
+                cluster.restart(id)
+                cluster.wait_whole(topic)
+            assert cluster.voters() == sorted(after["voters"]), "the log says who votes"
+        assert not producer.failed
+        producer.verify().assert_clean()
+
+
+def _kraft_version(described: str) -> str:
+    line = next(line for line in described.splitlines() if "Feature: kraft.version" in line)
+    return line.split("FinalizedVersionLevel:")[1].split()[0]
+
+
+def test_a_broker_and_a_new_node_become_controllers_by_one_command_each(tmp_path: Path) -> None:
+    with CommandedCluster(tmp_path / "cluster", 1, "--dynamic-voters") as cluster:
+        assert cluster.last("brokers", "add", "--id", 2)["event"] == "done"
+        topic = cluster.create("kept", [[2]])
+        cluster.fill(topic, 1)
+        first = (cluster.directory / "node-1" / "server.properties").read_bytes()
+        assert cluster.last("controllers", "add", 2)["voters"] == [1, 2]
+        assert cluster.last("controllers", "add", 3)["voters"] == [1, 2, 3]
+        assert cluster.nodes()[2]["controller"] in ("standby", "active")
+        assert (cluster.directory / "node-1" / "server.properties").read_bytes() == first
+        cluster.last("nodes", "kill", 1)
+        wait_until(lambda: cluster.active_controller() in (2, 3), 30, "another controller leads")
+        wait_until(lambda: cluster.is_whole(topic), 30, "the broker has kept its records")
+        listed = cluster.last("controllers", "list")["replicas"]
+        assert all(each["seen_ms_ago"] is not None for each in listed if each["id"] != 1)
+
+
+def test_a_cluster_with_static_voters_says_how_they_become_others(tmp_path: Path) -> None:
+    with CommandedCluster(tmp_path / "cluster", 1) as cluster:
+        refused = cluster.refused("controllers", "add", 2)
+        assert "kafka-features upgrade --feature kraft.version=1" in refused
+        assert sorted(cluster.nodes()) == [1]

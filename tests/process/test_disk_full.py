@@ -169,6 +169,7 @@ def test_a_node_on_a_full_disk_ends_and_is_back_when_there_is_room(tmp_path: Pat
         assert ottla(cluster, "down").returncode == errors.OK
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not may_mount(), reason="file systems cannot be mounted here")
 def test_a_cluster_on_one_full_disk_says_so_and_up_brings_it_back(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", 40 << 20) as disk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,3 +132,41 @@ def test_leaders_leave_the_one_full_disk_and_its_replica_is_back_with_room(tmp_p
         cluster.wait_whole(topic, 60)
         assert consume(cluster, topic, 0, 3_000) == sorted(writing.acknowledged)
         assert node.pid == pid
+
+
+@pytest.mark.slow
+def test_a_move_to_a_disk_without_room_says_so_before_meanwhile_and_when_it_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    cluster = ProcessCluster(tmp_path / "cluster", 3, {"ottla.disk.watermark.percent": "70"})
+    node, disk = cluster.nodes[1], second_disk(cluster, 1)
+    text = node.config.read_text()
+    node.config.write_text(text.replace(f"log.dirs={node.data}", f"log.dirs={disk}"))
+    with tiny_file_system(cluster, 1, 24 << 20), cluster:
+        topic = cluster.create_topic("t", assignment=[[2, 3]])
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        for _ in range(300):
+            producer.produce(topic, bytes(100_000), partition=0)
+        assert producer.flush(60) == 0
+        file = tmp_path / "file.json"
+        wish = {"topic": topic, "partition": 0, "replicas": [2, 3, 1]}
+        file.write_text(json.dumps({"version": 1, "partitions": [wish]}))
+        command = [str(OTTLA), "reassign", "execute", str(file), "-b", cluster.bootstrap]
+        command += ["--format", "json", "--throttle", "20M"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as running:
+            try:
+                assert running.stdout is not None
+                held_by = (json.loads(line)["held_by"] or "" for line in running.stdout)
+                full = next(why for why in held_by if "is full: free space there" in why)
+                assert full.startswith(f"the disk of {disk} on broker 1")
+                explained = ottla(cluster, "explain", f"{topic}-0")
+                assert "it waits for broker 1, whose disk is full" in explained
+                cluster.kill(1)
+                assert any(why == "broker 1 does not answer" for why in held_by)
+                cancelled = ottla(cluster, "reassign", "cancel")
+                assert "cancelled 1 move; the disks have the space of what was copied" in cancelled
+                _, errors = running.communicate(timeout=60)
+            finally:
+                running.kill()
+        assert "broker 1 has no room for all of it: 28." in errors

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import shlex
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -88,6 +89,27 @@ def test_the_doctor_names_a_dead_broker_and_the_command_that_starts_it(
     whole.wait_whole("hurt")
     # This process knows nothing of that node: back to the one that it knows as killed.
     assert ottla("nodes", "kill", "3", "--dir", str(whole.directory)).returncode == errors.OK
+
+
+def test_a_cordon_and_a_throttle_that_are_left_are_told_and_end_as_the_doctor_says(
+    whole: ProcessCluster,
+) -> None:
+    whole.create_topic("moved", 3)
+    doing = ("--bootstrap-server", whole.bootstrap, "--alter", "--entity-type")
+    to_brokers = (*doing, "brokers", "--entity-name", "3", "--add-config")
+    for setting in ("cordoned.log.dirs=*", "leader.replication.throttled.rate=1000000"):
+        assert ottla("kafka-configs", *to_brokers, setting).returncode == errors.OK
+    words = ("moved", "-c", "follower.replication.throttled.replicas=*")
+    directory = ("--dir", str(whole.directory))
+    assert ottla("topics", "alter", *words, *directory).returncode == errors.OK
+    found = {each["rule"]: each for each in doctor(whole)["findings"]}
+    assert "settings-differ" not in found
+    assert "on topic moved and broker 3" in found["throttles-left"]["what"]
+    for command in found["throttles-left"]["mend"].split(" && "):
+        assert ottla(*shlex.split(command)[1:]).returncode == errors.OK
+    undo = found["brokers-cordoned"]["mend"].partition("; ")[2].removesuffix(" ends it")
+    assert ottla(*shlex.split(undo)[1:]).returncode == errors.OK
+    assert not {"throttles-left", "brokers-cordoned"} & rules(doctor(whole))
 
 
 def test_a_cluster_of_which_no_node_runs_is_looked_at_all_the_same(whole: ProcessCluster) -> None:

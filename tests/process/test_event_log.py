@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from ottla.events.controller import FenceCause
 from ottla.wire.apis import ApiKey
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 from support.cluster import OTTLA, ProcessCluster, paused, wait_until
@@ -76,7 +77,8 @@ def test_a_killed_leader_is_told_as_fencing_shrink_and_election(own: ProcessClus
     assert (shrink["cause"], shrink["brokers"]) == ("fenced", [2])
     assert sorted(shrink["isr"]) == [1, 3]
     fenced = event(own, "fenced", "--broker", "2")
-    assert fenced["cause"] == "its address refuses connections"
+    # On a busy machine a process that is dying still accepts connections for longer than the grace to reconnect.
+    assert fenced["cause"] in (FenceCause.UNREACHABLE, FenceCause.DISCONNECTED)
     start = event(own, "leader_start", "--topic", topic, leader=election["leader"])
     assert (start["leader_epoch"], start["log_end"]) == (election["leader_epoch"], 5)
     assert start["at"] >= fenced["at"]

@@ -24,7 +24,7 @@ SETTINGS = {
 }
 COMPACT = {
     "cleanup.policy": "compact",
-    "segment.bytes": "2000",
+    "internal.segment.bytes": "2000",
     "min.cleanable.dirty.ratio": "0.01",
 }
 WITHIN_S = 0.1

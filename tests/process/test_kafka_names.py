@@ -18,16 +18,15 @@ from statistics import median
 import pytest
 
 from ottla.kafka_tools.names import MODULES, run
-from support.cluster import ProcessCluster
-from support.kafka_names import GOLDEN, SETTINGS, WITHOUT_SERVER, transcript
+from support.kafka_names import GOLDEN, WITHOUT_SERVER, SessionCluster, transcript
 
 START_S = 0.3
 RUNS = 3
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
-    with ProcessCluster(tmp_path_factory.mktemp("names"), 3, SETTINGS) as cluster:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionCluster]:
+    with SessionCluster(tmp_path_factory.mktemp("names")) as cluster:
         yield cluster
 
 
@@ -47,7 +46,7 @@ def run_ours(name: str, words: list[str], stdin: bytes) -> tuple[str, int]:
 
 
 def test_a_session_reads_as_with_apache_kafkas_tools(
-    cluster: ProcessCluster, tmp_path: Path
+    cluster: SessionCluster, tmp_path: Path
 ) -> None:
     ours = transcript(cluster, tmp_path, run_ours)
     golden = GOLDEN.read_text()
@@ -77,7 +76,7 @@ COMMANDS = {
 
 @pytest.mark.alone
 @pytest.mark.timeout(300)  # many processes, on a machine that may be busy
-def test_every_tool_starts_in_a_third_of_a_second(cluster: ProcessCluster, tmp_path: Path) -> None:
+def test_every_tool_starts_in_a_third_of_a_second(cluster: SessionCluster, tmp_path: Path) -> None:
     """The processor time of a whole run, from the launcher to the answer: what another program does meanwhile does not
     count. Apache Kafka's tools take 1.5 s."""
     assert COMMANDS.keys() == MODULES.keys()
@@ -110,7 +109,7 @@ def _seconds_of(name: str, words: list[str]) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def test_a_reader_that_has_enough_ends_a_tool_without_complaint(cluster: ProcessCluster) -> None:
+def test_a_reader_that_has_enough_ends_a_tool_without_complaint(cluster: SessionCluster) -> None:
     tool = f"{sys.executable} -m ottla.kafka_tools kafka-configs --bootstrap-server {cluster.bootstrap}"
     command = f"{tool} --describe --broker 1 --all | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from ottla.broker.cluster.dialer import NodeDialer
+from ottla.broker.cluster.node_channels import open_channel
 from ottla.cli import errors
 from ottla.runtime.real import real_runtime
 from ottla.runtime.tls_options import KeyStore, TlsOptions, TrustStore
@@ -67,7 +68,25 @@ def forged_settings(cluster: SecureCluster) -> Path:
     return file
 
 
+def let_another_lead(cluster: SecureCluster) -> None:
+    """Node 3 knows a leader of the quorum, and it is not node 3 itself: a forged node that knows none finds nobody to
+    register with, for nobody tells it."""
+
+    def follows() -> bool:
+        return any(
+            row["controller"] == "active" and row["id"] != 3
+            for row in cluster.listed("status")["nodes"]
+        )
+
+    if not follows():
+        cluster.told("nodes", "stop", "3")
+        cluster.told("nodes", "start", "3")
+    wait_until(follows, 60, "node 1 or 2 leads the quorum")
+    wait_until(lambda: in_sync(cluster) == [1, 2, 3], 60, "node 3 follows it")
+
+
 def test_a_node_with_anothers_certificate_does_not_get_in(cluster: SecureCluster) -> None:
+    let_another_lead(cluster)
     cluster.told("nodes", "stop", "3")
     file = forged_settings(cluster)
     honest = run("node", "--config", str(file))
@@ -90,11 +109,12 @@ def test_a_node_with_anothers_certificate_does_not_get_in(cluster: SecureCluster
             assert sorted(cluster.told("consume", "orders", "--exit").split()) == ["one", "two"]
             assert in_sync(cluster) == [1, 2]
             assert forged.wait(60) == errors.FAILED
-            assert "its certificate may be that of another node" in told.read_text()
+            said = told.read_text()
+            assert "its certificate may be that of another node" in said, said
         finally:
             forged.kill()
             forged.wait()
-    cluster.told("nodes", "start", "3")
+            cluster.told("nodes", "start", "3")
     wait_until(lambda: in_sync(cluster) == [1, 2, 3], 60, "the true node 3 is back")
 
 
@@ -119,24 +139,53 @@ CLAIMING_3: Mapping[ApiKey, Mapping[str, Any]] = {
 }
 
 
-def test_nothing_is_believed_that_node_2_says_in_the_name_of_node_3(cluster: SecureCluster) -> None:
-    assert CLAIMING_3.keys() == CLAIMS.keys()
-    nodes = {
-        each["id"]: each
-        for each in json.loads((cluster.directory / "cluster.json").read_text())["nodes"]
-    }
+def nodes_of(cluster: SecureCluster) -> dict[int, Any]:
+    listed = json.loads((cluster.directory / "cluster.json").read_text())["nodes"]
+    return {each["id"]: each for each in listed}
+
+
+def dialer_of_node_2(cluster: SecureCluster) -> NodeDialer:
     tls = cluster.directory / "node-2" / "tls"
     options = TlsOptions(
         "TEST",
         KeyStore("PEM", location=str(tls / "node.pem")),
         TrustStore("PEM", location=str(tls / "nodes-trust.crt")),
     )
+    runtime = real_runtime(asyncio.get_running_loop())
+    assert runtime.make_tls is not None
+    dialer = NodeDialer(runtime.network)
+    dialer.tls = runtime.make_tls(options)
+    return dialer
+
+
+def test_who_answers_at_node_3s_address_with_node_1s_certificate_is_not_believed(
+    cluster: SecureCluster,
+) -> None:
+    async def dialled(node: int, listener: str) -> str | None:
+        port = nodes_of(cluster)[1][listener]
+        dialer = dialer_of_node_2(cluster)
+        try:
+            channel = await open_channel(dialer, node, "127.0.0.1", port, "broker-2")
+        except ConnectionError as error:
+            return str(error)
+        await channel.negotiate()
+        channel.close()
+        return None
+
+    for listener in ("controller_port", "internal_port"):
+        said = asyncio.run(dialled(3, listener))
+        assert said is not None and "is that of node 1, not of node 3" in said
+        assert asyncio.run(dialled(1, listener)) is None
+        # Of a bootstrap server the id is not known before it has answered.
+        assert asyncio.run(dialled(-2, listener)) is None
+
+
+def test_nothing_is_believed_that_node_2_says_in_the_name_of_node_3(cluster: SecureCluster) -> None:
+    assert CLAIMING_3.keys() == CLAIMS.keys()
+    nodes = nodes_of(cluster)
 
     async def asked() -> dict[tuple[str, ApiKey], int]:
-        runtime = real_runtime(asyncio.get_running_loop())
-        assert runtime.make_tls is not None
-        dialer = NodeDialer(runtime.network)
-        dialer.tls = runtime.make_tls(options)
+        dialer = dialer_of_node_2(cluster)
         found: dict[tuple[str, ApiKey], int] = {}
         for listener, keys in (("controller_port", list(CLAIMS)), ("internal_port", [ApiKey.FETCH])):  # fmt: skip
             channel = await Channel.open(dialer, "127.0.0.1", nodes[1][listener], "forger")

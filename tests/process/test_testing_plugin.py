@@ -19,7 +19,7 @@ from ottla.local.processes import Process, started_at
 from ottla.testing import CLIENT, Cluster
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import request_frame
-from support.cluster import wait_until
+from support.cluster import OTTLA, wait_until
 from support.interrupts import take_sigint
 
 pytest_plugins = ["pytester"]
@@ -163,6 +163,17 @@ def test_nothing_is_left_when_the_start_is_interrupted(tmp_path: Path) -> None:
     assert "KeyboardInterrupt" in errors and "ready" not in output
     assert list(tmp_path.iterdir()) == []
     assert not any(Process(node["pid"], node["started"]).alive for node in nodes)
+
+
+def test_nothing_is_left_of_what_a_command_started(tmp_path: Path) -> None:
+    with Cluster(1, directory=tmp_path / "cluster") as cluster:
+        cluster.kill(1)
+        command = [str(OTTLA), "nodes", "start", "1", "--dir", str(tmp_path / "cluster")]
+        subprocess.run(command, check=True, capture_output=True)
+        (node,) = json.loads((tmp_path / "cluster" / "cluster.json").read_text())["nodes"]
+        started = Process(node["pid"], node["started"])
+        assert started.alive
+    assert not started.alive
 
 
 def test_the_plugin_costs_nothing_where_it_is_not_used() -> None:

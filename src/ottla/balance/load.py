@@ -18,6 +18,8 @@ WINDOWS = {MINUTE: (60.0, 10.0), HOUR: (3600.0, 60.0), DAY: (86400.0, 900.0)}
 """Seconds, and how often counters are remembered for it."""
 PARTITION_MEMORY_S = 1800.0
 """What a partition did this long ago counts for a third."""
+LOAD_TEXT_MAX = 2000
+"""Of what one broker says: some thirty numbers. What is longer is not one of ours."""
 
 
 class LoadCounters(NamedTuple):
@@ -68,6 +70,10 @@ class LoadHistory:
             while len(kept) > 2 and kept[1].at <= now.at - seconds:
                 kept.popleft()
 
+    def seconds(self, now: LoadCounters) -> float:
+        """Of what is known: the longest window, or less after a start."""
+        return max((now.at - kept[0].at for kept in self._kept.values() if kept), default=0.0)
+
     def rates(self, now: LoadCounters) -> dict[str, LoadRates]:
         """By window. A history that is shorter than a window gives what is known."""
         return {window: _between(kept, now) for window, kept in self._kept.items()}
@@ -114,7 +120,7 @@ def read_load(text: str) -> BrokerLoad | None:
         return BrokerLoad(
             int(leaders), int(replicas), int(disk_bytes), int(disk_size), int(disk_free), found
         )
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
 
 
@@ -126,7 +132,7 @@ class ClusterLoads:
 
     def heard(self, broker: int, text: str, now: float) -> None:
         """Kept as it came: nobody may ever ask."""
-        if text:
+        if 0 < len(text) <= LOAD_TEXT_MAX:
             self._texts[broker] = now, text
 
     def clear(self) -> None:

@@ -246,10 +246,12 @@ def _range(share: float, within: float, full: int | None) -> AllowedRange:
 
 def rack_limits(brokers: Iterable[BalancedBroker], factors: Iterable[int]) -> dict[int, int]:
     """How many replicas of a partition one rack may have, by the number of replicas: the fewest that are possible.
-    Brokers without a rack are one rack."""
+    Brokers without a rack are one rack. A rack whose brokers are down is still one: its replicas come back, and until
+    then the others must not move together."""
     sizes: dict[str | None, int] = {}
     for broker in brokers:
-        if broker.standing is Standing.MEMBER:
+        is_down = broker.standing is Standing.ABSENT and broker.rack is not None
+        if broker.standing is Standing.MEMBER or is_down:
             sizes[broker.rack] = sizes.get(broker.rack, 0) + 1
     found = {}
     for factor in sorted(set(factors)):

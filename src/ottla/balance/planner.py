@@ -27,11 +27,13 @@ from typing import NamedTuple
 
 from ottla.balance.bound import bytes_bound
 from ottla.balance.model import (
+    DISK_FULL,
     GOALS,
     AllowedRange,
     BalancedBroker,
     BalancedPartition,
     BalancePlan,
+    Limits,
     Loads,
     Place,
     PlannedChange,
@@ -64,7 +66,7 @@ SWAPS_WEIGHED = 1_000_000
 
 
 class Impossible(Exception):
-    """There is no plan: more replicas are wanted than there are brokers."""
+    """There is no plan: more replicas are wanted than there are brokers, or than their disks have room for."""
 
 
 class _Option(NamedTuple):
@@ -83,6 +85,31 @@ def plan(
     tolerance: Tolerance = Tolerance(),  # noqa: B008
 ) -> BalancePlan:
     """Brokers that partitions name and that are not given count as absent. Impossible if there are too few members."""
+    brokers, partitions = _complete(brokers, partitions)
+    limits = limits_of(brokers, partitions, tolerance)
+    search = _Search(brokers, partitions, limits.ranges, limits.shares)
+    search.run()
+    return _found(brokers, partitions, limits, search, search.changes())
+
+
+def evacuation(
+    brokers: Sequence[BalancedBroker],
+    partitions: Sequence[BalancedPartition],
+    tolerance: Tolerance = Tolerance(),  # noqa: B008
+) -> BalancePlan:
+    """Only what brokers that leave have goes elsewhere, each to where it does least harm. Nothing else moves, so no plan
+    needs fewer bytes. Impossible if there are too few members."""
+    brokers, partitions = _complete(brokers, partitions)
+    limits = limits_of(brokers, partitions, tolerance)
+    search = _Search(brokers, partitions, limits.ranges, limits.shares)
+    touched = search.evacuate()
+    changes = [change for change in search.changes() if change.place in touched]
+    return _found(brokers, partitions, limits, search, changes)
+
+
+def _complete(
+    brokers: Sequence[BalancedBroker], partitions: Sequence[BalancedPartition]
+) -> tuple[list[BalancedBroker], list[BalancedPartition]]:
     known = {broker.id for broker in brokers}
     unknown = {id for each in partitions for id in each.replicas if id not in known}
     brokers = sorted(
@@ -96,12 +123,18 @@ def plan(
         raise Impossible("no broker is left to carry anything")
     if most > members + sum(broker.standing is Standing.ABSENT for broker in brokers):
         raise Impossible(f"{most} replicas are wanted, but there are {members} brokers for them")
-    limits = limits_of(brokers, partitions, tolerance)
-    search = _Search(brokers, partitions, limits.ranges, limits.shares)
-    search.run()
-    changes = sorted(search.changes(), key=lambda change: not change.is_leadership_only)
+    return brokers, partitions
+
+
+def _found(
+    brokers: Sequence[BalancedBroker],
+    partitions: Sequence[BalancedPartition],
+    limits: Limits,
+    search: _Search,
+    changes: Iterable[PlannedChange],
+) -> BalancePlan:
     return BalancePlan(
-        tuple(changes),
+        tuple(sorted(changes, key=lambda change: not change.is_leadership_only)),
         limits,
         loads_of(brokers, partitions),
         search.loads(),
@@ -159,6 +192,9 @@ class _Search:
         most = rack_limits(brokers, (each.wanted for each in partitions))
         self._rack_most = [most[each.wanted] for each in partitions]
         self._has_racks = len(racks) > 1
+        self._full = [
+            inf if each.disk_bytes is None else each.disk_bytes * DISK_FULL for each in brokers
+        ]
         self._set_limits(brokers, ranges, shares)
 
         count = len(brokers)
@@ -327,7 +363,41 @@ class _Search:
         self._take_back()
         self._spread_leaders()
 
+    def evacuate(self) -> set[Place]:
+        """Partitions of which brokers that leave have a replica. All others stay as they are."""
+        tasks = [p for p, replicas in enumerate(self._at) if any(map(self._is_leaving, replicas))]
+        tasks.sort(key=lambda p: (-self._size[p], p))
+        for done, p in enumerate(tasks):
+            if done % 64 == 0:
+                self._sort_needy()
+            for b in list(self._at[p]):
+                if self._is_leaving(b):
+                    self._replace(p, b)
+            if self._is_leaving(self._origin[p][0]):
+                self._lead_well(p)
+        return {self._given[p].place for p in tasks}
+
+    def _lead_well(self, p: int) -> None:
+        """By the replica for which it is least of a burden."""
+        rate = self._traffic[p]
+        self._lead_by(p, NONE)
+        members = [b for b in self._at[p] if self._member[b]]
+        self._lead_by(
+            p,
+            min(
+                members,
+                key=lambda b: (
+                    self._penalty_of(b, 1, 0, 0, rate) - self._penalty[b],
+                    self._leaders[b],
+                ),
+                default=NONE,
+            ),
+        )
+
     # What must be
+
+    def _is_leaving(self, b: int) -> bool:
+        return not self._member[b] and not self._absent[b]
 
     def _do_what_must_be(self) -> None:
         tasks = sorted(self._tasks(), key=lambda p: (-self._size[p], p))
@@ -338,12 +408,11 @@ class _Search:
         self._sort_needy()
 
     def _tasks(self) -> Iterator[int]:
-        leaving = [not m and not a for m, a in zip(self._member, self._absent, strict=True)]
         for p, each in enumerate(self._given):
             replicas = self._at[p]
             if (
                 each.wanted != len(replicas)
-                or any(leaving[b] for b in replicas)
+                or any(map(self._is_leaving, replicas))
                 or (self._has_racks and self._crowded(p) != NONE)
             ):
                 yield p
@@ -358,7 +427,7 @@ class _Search:
             if self._lead[p] == NONE:
                 self._lead_by(p, target)
         for b in list(self._at[p]):
-            if not self._member[b] and not self._absent[b]:
+            if self._is_leaving(b):
                 self._replace(p, b)
         while self._has_racks and (crowded := self._crowded(p)) != NONE:
             if not self._replace(p, crowded):
@@ -389,6 +458,8 @@ class _Search:
 
     def _replace(self, p: int, source: int) -> bool:
         """False if no broker is better."""
+        if self._member[source] and not self._has_room_for(p):
+            return False
         target = self._best_target(p, source)
         if self._member[source]:
             counts = self._racks_of(p)
@@ -400,14 +471,21 @@ class _Search:
 
     def _best_target(self, p: int, source: int) -> int:
         """Who takes a replica with the least harm, for which the racks are as good as they can be."""
+        counts = self._racks_of(p)
         found = list(self._targets(p, source, 4 * CHOICES, LOOKED_AT * 4))
+        if self._has_racks and source != NONE and counts[self._rack[source]] == 1:
+            # Its rack would be gone: one in the same rack, or in one that has nothing yet.
+            kept = {rack for rack in counts if rack != self._rack[source]}
+            same = [b for b in self._needy if self._takes(b, p) and self._rack[b] not in kept]
+            found = same[: 4 * CHOICES] or found
         if not found:
-            counts = self._racks_of(p)
-            free = [b for b in self._needy if b not in self._at[p]]
+            free = [b for b in self._needy if self._takes(b, p)]
             if not free:
-                raise Impossible(
-                    f"{self._given[p].topic}-{self._given[p].partition}: there is no broker for all its replicas"
-                )
+                given = self._given[p]
+                why = "there is no broker for all its replicas"
+                if any(b not in self._at[p] for b in self._needy):
+                    why = f"no disk has room for another replica (none is filled beyond {DISK_FULL:.0%})"
+                raise Impossible(f"{given.topic}-{given.partition}: {why}")
             fewest = min(counts.get(self._rack[b], 0) for b in free)
             found = [b for b in free if counts.get(self._rack[b], 0) == fewest][: 4 * CHOICES]
         size = self._size[p]
@@ -417,6 +495,14 @@ class _Search:
             found,
             key=lambda b: self._penalty_of(b, int(leads), 1, size, rate) - self._penalty[b],
         )
+
+    def _has_room_for(self, p: int) -> bool:
+        return any(self._takes(b, p) for b in self._members)
+
+    def _takes(self, b: int, p: int) -> bool:
+        """Whether it has no replica of the partition, and its disk has room for one."""
+        size = self._size[p]
+        return b not in self._at[p] and (size == 0 or self._disk[b] + size <= self._full[b])
 
     def _racks_of(self, p: int) -> dict[int, int]:
         counts: dict[int, int] = {}
@@ -443,9 +529,9 @@ class _Search:
             if source != NONE:
                 counts[self._rack[source]] -= 1
             blocked = {rack for rack, count in counts.items() if count >= most}
-        rack = self._rack
+        rack, disk, full, size = self._rack, self._disk, self._full, self._size[p]
         for b in self._needy[:looked_at]:
-            if b not in at and rack[b] not in blocked:
+            if b not in at and rack[b] not in blocked and (size == 0 or disk[b] + size <= full[b]):
                 yield b
                 choices -= 1
                 if choices == 0:
@@ -615,7 +701,7 @@ class _Search:
 
     def _may_go(self, p: int, source: int, target: int) -> bool:
         at, rack = self._at[p], self._rack
-        if target in at or source not in at or self._absent[source]:
+        if source not in at or self._absent[source] or not self._takes(target, p):
             return False
         if not self._has_racks or rack[source] == rack[target]:
             return True

@@ -185,7 +185,7 @@ def list_acls(
     with connect(bootstrap, dir, timeout, command_config) as blocking:
         found = blocking.run(SecurityAdmin(blocking.client).acls(wanted))
     if format is Format.json:
-        print_json([_as_json(acl) for acl in found])
+        print_json([acl.as_json() for acl in found])
         return
     print_table(
         ("principal", "permission", "operations", "resource", "from"),
@@ -221,10 +221,12 @@ def test(
 ) -> None:  # fmt: skip
     """May WHO do it, and which rule decides? Exit code 1 if not.
 
-    The broker's own code decides, from the cluster's ACLs and super users.
+    The broker's own code decides, from the cluster's ACLs and super users. The cluster's own
+    topics need more than the right to them.
     """
     from ottla.client.security_admin import SecurityAdmin
-    from ottla.security.operations import CLUSTER_NAME, SUPPORTED, ResourceType
+    from ottla.security.needs import is_asked_for
+    from ottla.security.operations import CLUSTER_NAME, ResourceType
     from ottla.security.roles import explained, suggestion
 
     principal = _principal(who)
@@ -244,7 +246,7 @@ def test(
         _tell_all(authorizer, principal, format)
         return
     what = CLUSTER_NAME if name is None else name
-    if asked not in SUPPORTED[resource]:
+    if not is_asked_for(asked, resource):
         warn(f"{asked.name} means nothing for a {kind}: no request asks for it")
     answer = explained(authorizer, principal, host, asked, resource, what)
     if format is Format.json:
@@ -271,7 +273,7 @@ def _tell_all(authorizer: Authorizer, principal: Principal, format: Format) -> N
     own = (str(principal), str(EVERYONE))
     entries = sorted(acl for acl in authorizer.acls if acl.principal in own)
     if format is Format.json:
-        print_json({"super_user": False, "acls": [_as_json(acl) for acl in entries]})
+        print_json({"super_user": False, "acls": [acl.as_json() for acl in entries]})
         return
     if not entries:
         say(f"nothing: no ACL is for {principal} or User:*")
@@ -447,14 +449,11 @@ def _warn_of_strangers(blocking: BlockingClient, acls: Iterable[Acl]) -> None:
 
 
 def _warn_of_useless(acls: Iterable[Acl]) -> None:
-    from ottla.security.operations import SUPPORTED, AclOperation
+    from ottla.security.needs import is_asked_for
     from ottla.security.roles import acl_text
 
     for acl in acls:
-        if (
-            acl.operation is not AclOperation.ALL
-            and acl.operation not in SUPPORTED[acl.resource_type]
-        ):
+        if not is_asked_for(acl.operation, acl.resource_type):
             warn(f"{acl_text(acl)}: no request asks for this, so it changes nothing")
 
 
@@ -473,24 +472,12 @@ def _rows(acls: Iterable[Acl]) -> list[tuple[str, str, list[str], str, str]]:
     ]
 
 
-def _as_json(acl: Acl) -> dict[str, str]:
-    return {
-        "principal": acl.principal,
-        "permission": acl.permission.name,
-        "operation": acl.operation.name,
-        "resource_type": acl.resource_type.name,
-        "pattern_type": acl.pattern_type.name,
-        "name": acl.resource_name,
-        "host": acl.host,
-    }
-
-
 def _tell(new: list[Acl], gone: list[Acl], format: Format, dry_run: bool) -> None:
     if format is Format.json:
         print_json(
             {
-                "added": [_as_json(acl) for acl in new],
-                "removed": [_as_json(acl) for acl in gone],
+                "added": [acl.as_json() for acl in new],
+                "removed": [acl.as_json() for acl in gone],
                 "dry_run": dry_run,
             }
         )

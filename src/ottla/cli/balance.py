@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,13 +16,22 @@ from ottla.cli.connect import (
     TimeoutOption,
     connect,
 )
-from ottla.cli.errors import CONFLICT, Failure
-from ottla.cli.output import Format, FormatOption, count_of, print_json, say
-from ottla.cli.reassign import ThrottleOption, ToleranceOption, carry_out, parse_throttle, tidy_up
+from ottla.cli.errors import USAGE, Failure
+from ottla.cli.output import Format, FormatOption, count_of, print_json, say, warn
+from ottla.cli.reassign import (
+    ThrottleOption,
+    ToleranceOption,
+    carry_out,
+    mention_left_over,
+    parse_throttle,
+    tidy_up,
+)
 
 if TYPE_CHECKING:
     from ottla.balance.model import BalancePlan
     from ottla.client import BlockingClient
+    from ottla.client.admin import Place
+    from ottla.client.balancing import BalanceLook
 
 app = typer.Typer(
     help="Give every broker its share.",
@@ -52,11 +62,12 @@ def plan(
     Leaders, replicas, disk and the leaders' bytes per second of each broker come within the tolerance of its share. Racks
     are kept. Brokers that are down keep what they have.
     """
-    from ottla.cli.load_tables import plan_as_json, print_plan
+    from ottla.balance.plan_json import plan_as_json
+    from ottla.cli.load_tables import print_plan
     from ottla.client.reassignment_file import written
 
     with connect(bootstrap, dir, timeout, command_config) as blocking:
-        tidy_up(blocking)
+        mention_left_over(blocking)
         made = _plan(blocking, tolerance)
     if to is not None:
         to.write_text(written({each.place: each.after for each in made.changes}) + "\n")
@@ -97,41 +108,60 @@ def apply(
         if continuous:
             _watch(blocking, tolerance, throttle, at_once, after, every, format)
         else:
+            _go_on(blocking, throttle, at_once, format)
             _apply(blocking, _plan(blocking, tolerance), throttle, at_once, format)
 
 
 def _plan(blocking: BlockingClient, tolerance: float) -> BalancePlan:
-    from ottla.cli.load_tables import make_plan, tolerance_of
-    from ottla.client.cluster_picture import cluster_picture
-    from ottla.client.loads import partition_rates
+    from ottla.balance.plan_json import tolerance_of
+    from ottla.balance.planner import Impossible
+    from ottla.client.balancing import balance_plan
 
-    rates = blocking.run(partition_rates(blocking.client))
-    picture = blocking.run(cluster_picture(blocking.client, None, rates))
-    return make_plan(picture.brokers, picture.partitions, tolerance_of(tolerance))
+    try:
+        return blocking.run(balance_plan(blocking.client, tolerance_of(tolerance)))
+    except Impossible as error:
+        raise Failure(f"there is no plan: {error}", USAGE) from None
 
 
 def _apply(
     blocking: BlockingClient, made: BalancePlan, throttle: str, at_once: int, format: Format
 ) -> None:
-    from ottla.cli.load_tables import plan_as_json, print_plan
-    from ottla.client.reassigning import Reassigner
+    from ottla.balance.plan_json import plan_as_json
+    from ottla.cli.load_tables import print_plan
 
-    moves = Reassigner(blocking.client)
-    active = blocking.run(moves.active())
-    if active:
-        raise Failure(
-            f"{count_of(len(active), 'partition')} are being moved already (ottla reassign list)",
-            CONFLICT,
-        )
     if format is Format.json:
         print_json({"event": "plan", **plan_as_json(made)})
     else:
         print_plan(made)
-    if not made.changes:
-        return
-    targets = {each.place: each.after for each in made.changes}
+    if made.changes:
+        targets = {each.place: each.after for each in made.changes}
+        _carry_out(blocking, targets, throttle, at_once, format)
+
+
+def _go_on(blocking: BlockingClient, throttle: str, at_once: int, format: Format) -> None:
+    """With what was begun before, by an interrupted command like this one or by somebody else."""
+    from ottla.client.reassigning import Reassigner, goal_of
+
+    active = blocking.run(Reassigner(blocking.client).active())
+    if active:
+        warn(f"{count_of(len(active), 'partition')} are being moved already: these come first")
+        targets = {place: goal_of(change) for place, change in active.items()}
+        _carry_out(blocking, targets, throttle, at_once, format)
+
+
+def _carry_out(
+    blocking: BlockingClient,
+    targets: Mapping[Place, Sequence[int]],
+    throttle: str,
+    at_once: int,
+    format: Format,
+) -> None:
+    from ottla.client.reassigning import Reassigner
+
+    moves = Reassigner(blocking.client)
+    again = "ottla balance apply goes on, and removes it; ottla reassign cancel undoes them"
     carry_out(
-        blocking, moves, targets, parse_throttle(throttle), format, at_once=at_once, again="list"
+        blocking, moves, targets, parse_throttle(throttle), format, at_once=at_once, again=again
     )
 
 
@@ -144,22 +174,38 @@ def _watch(
     every: float,
     format: Format,
 ) -> None:
-    """Only what stays out of balance is moved. What others move is let alone."""
+    """Until Ctrl-C: a cluster that does not answer for a while, or refuses a move, is looked at again."""
     from ottla.balance.patience import Patience
-    from ottla.client.reassigning import Reassigner
+    from ottla.balance.plan_json import tolerance_of
+    from ottla.balance.planner import Impossible
+    from ottla.client import Unreachable
+    from ottla.client.balancing import look
+    from ottla.client.connections import SecurityRefused
+    from ottla.wire.errors import KafkaError
 
-    patience = Patience(after)
+    patience, limits = Patience(after), tolerance_of(tolerance)
     while True:
-        made = _plan(blocking, tolerance)
-        is_busy = bool(blocking.run(Reassigner(blocking.client).active()))
-        is_out = bool(made.misses_before and made.changes) and not is_busy
-        acts = patience.look(time.monotonic(), is_out=is_out)
-        waited = patience.waited_s(time.monotonic())
-        if format is Format.json:
-            out = len(made.misses_before)
-            print_json({"event": "look", "out_of_balance": out, "seconds": waited, "acts": acts})
-        elif is_out and not acts:
-            say(f"out of balance for {waited:.0f} s of {after:.0f}")
-        if acts:
-            _apply(blocking, made, throttle, at_once, format)
-        time.sleep(every)
+        try:
+            found = blocking.run(look(blocking.client, limits, patience))
+            _show_look(found, after, format)
+            if found.acts:
+                _apply(blocking, found.plan, throttle, at_once, format)
+        except SecurityRefused:
+            raise
+        except (Failure, Impossible, KafkaError, OSError, Unreachable) as error:
+            warn(f"{error}; looking again in {every:g} s")
+        blocking.run(asyncio.sleep(every))
+
+
+def _show_look(look: BalanceLook, after: float, format: Format) -> None:
+    if format is Format.json:
+        print_json(
+            {
+                "event": "look",
+                "out_of_balance": len(look.plan.misses_before),
+                "seconds": look.waited_s,
+                "acts": look.acts,
+            }
+        )
+    elif look.is_out and not look.acts:
+        say(f"out of balance for {look.waited_s:.0f} s of {after:.0f}")

@@ -1,11 +1,16 @@
-"""`ottla brokers`: what each broker carries, and how even that is."""
+"""`ottla brokers`: what each broker carries, and how even that is; and brokers that come and go.
+
+Without a sub-command it is `ottla brokers list`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from ottla.cli import broker_changes
 from ottla.cli.connect import (
     BootstrapOption,
     CommandConfigOption,
@@ -21,6 +26,22 @@ if TYPE_CHECKING:
     from ottla.client.model import BrokerInfo
 
 
+class _ListByDefault(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ListByDefault,
+    help="Show, add, drain, replace and remove brokers.",
+    no_args_is_help=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
 def brokers(
     over: Annotated[
         str, typer.Option("--over", help="Rates of the last minute, hour or day.")
@@ -60,7 +81,8 @@ def brokers(
             }
         )
         return
-    _print(sorted(known), loads, scores, over)
+    # Those of one rack, which may be one machine, stand together.
+    _print(sorted(known, key=lambda each: (each.rack or "", each.id)), loads, scores, over)
     if of_racks:
         print()
         _print_racks(of_racks, over)
@@ -86,7 +108,7 @@ def _loads(blocking: BlockingClient) -> dict[int, BrokerLoad]:
 
 def _scores(loads: dict[int, BrokerLoad], over: str) -> dict[int, float]:
     from ottla.balance.model import Loads
-    from ottla.cli.load_tables import score_of
+    from ottla.balance.plan_json import score_of
 
     carried = {
         id: Loads(load.leaders, load.replicas, load.disk_bytes, load.rates[over].leader_bytes)
@@ -135,6 +157,11 @@ def _print(
             for each in known
         ],
     )
+    if loads:
+        print()
+        print(
+            "As each broker measured itself last, some seconds ago; ottla balance plan asks for what is so now."
+        )
 
 
 def _print_racks(racks: dict[str, BrokerLoad], over: str) -> None:
@@ -153,3 +180,9 @@ def _print_racks(racks: dict[str, BrokerLoad], over: str) -> None:
             for rack, load in racks.items()
         ],
     )
+
+
+app.command()(broker_changes.add)
+app.command()(broker_changes.drain)
+app.command()(broker_changes.replace)
+app.command()(broker_changes.remove)

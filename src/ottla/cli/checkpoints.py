@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 
 from ottla.cli.errors import NOT_FOUND, Failure
-from ottla.cli.local import DirOption, directory_of
+from ottla.cli.local import DirOption
 from ottla.cli.output import Format, FormatOption, print_json, print_table
+from ottla.cli.reaching import directory_of
 
 FILES = {
     "hw": "replication-offset-checkpoint",

@@ -17,6 +17,7 @@ from ottla.cli import (
     balance,
     brokers,
     checkpoints,
+    console,
     controllers,
     doctor,
     events,
@@ -26,6 +27,7 @@ from ottla.cli import (
     local,
     losses,
     metrics,
+    migrate,
     reassign,
     records,
     security,
@@ -33,6 +35,7 @@ from ottla.cli import (
     sim,
     spark,
     tools,
+    top,
     topics,
     transactions,
     users,
@@ -76,7 +79,7 @@ app.command()(local.purge)
 app.add_typer(local.nodes, name="nodes")
 app.add_typer(controllers.app, name="controllers")
 app.command()(local.node)
-app.command()(brokers.brokers)
+app.add_typer(brokers.app, name="brokers")
 app.command()(metrics.metrics)
 app.command()(settings.settings)
 app.command("check-config")(settings.check_config)
@@ -85,6 +88,7 @@ app.command()(doctor.bundle)
 app.add_typer(topics.app, name="topics")
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(balance.app, name="balance")
+app.add_typer(migrate.app, name="migrate")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")
@@ -99,6 +103,8 @@ app.command()(losses.losses)
 app.command()(losses.recover)
 app.command()(explain.explain)
 app.command()(events.events)
+app.command()(console.console)
+app.command()(top.top)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
 app.add_typer(lab.app, name="lab")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
@@ -13,18 +13,24 @@ from ottla.cli.connect import (
     DirOption,
     TimeoutOption,
     connect,
+    local_cluster,
 )
 from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json, print_table, say
+from ottla.cli.output import Format, FormatOption, print_json, print_table, say, warn
 
 if TYPE_CHECKING:
+    from ottla.client import BlockingClient
     from ottla.client.model import QuorumInfo, QuorumReplica
     from ottla.client.voters import Listener
+    from ottla.local.cluster import LocalCluster
 
 LISTENER = "CONTROLLER"
+NODE_STARTS_S = NODE_STOPS_S = 60.0
+OBSERVES_S, LOOK_AGAIN_S = 30.0, 0.2
+GONE, GONE_AFTER_MS = "gone", 60_000
 STATIC = (
-    "the voters of this cluster are static (controller.quorum.voters): they are changed in the files of all nodes."
-    " ottla up --dynamic-voters, or kafka-storage format --standalone, make a cluster whose voters can change"
+    "the voters of this cluster are static (controller.quorum.voters, kraft.version 0). While all of them run,"
+    " kafka-features upgrade --feature kraft.version=1 makes them voters that can change; there is no way back"
 )
 
 app = typer.Typer(
@@ -64,20 +70,38 @@ def list_all(
     if format is Format.json:
         print_json({"leader": view.leader, "epoch": view.epoch, "replicas": rows})
         return
-    heads = ("ID", "ROLE", "LAG", "AT", "DIRECTORY")
+    heads = ("ID", "ROLE", "LAG", "SEEN", "AT", "DIRECTORY")
+    for row in rows:
+        row["seen"] = _ago(row["seen_ms_ago"])
     print_table(heads, [[row[head.lower()] for head in heads] for row in rows])
+    if any(row["seen"] == GONE for row in rows):
+        say(
+            "",
+            f"{GONE}: it has not fetched for a minute; it is down, or is no part of the cluster any more",
+        )
 
 
-def _row(view: QuorumInfo, replica: QuorumReplica, role: str) -> dict[str, object]:
+def _row(view: QuorumInfo, replica: QuorumReplica, role: str) -> dict[str, Any]:
     leader = view.voter(view.leader)
     end = replica.log_end if leader is None else leader.log_end
     return {
         "id": replica.id,
         "role": "leader" if role == "voter" and replica.id == view.leader else role,
         "lag": end - replica.log_end if replica.log_end >= 0 else None,
+        "seen_ms_ago": None
+        if leader is None or min(leader.last_fetch_ms, replica.last_fetch_ms) < 0
+        else max(0, leader.last_fetch_ms - replica.last_fetch_ms),
         "at": " ".join(f"{host}:{port}" for _, host, port in replica.listeners) or None,
         "directory": None if replica.directory is None else _text(replica.directory),
     }
+
+
+def _ago(ms: Any) -> str | None:
+    from ottla.diagnosis.words import duration
+
+    if ms is None:
+        return None
+    return GONE if ms > GONE_AFTER_MS else f"{duration(ms)} ago"
 
 
 def _text(directory: UUID) -> str:
@@ -96,15 +120,17 @@ def add(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Make a running controller a voter. It must observe already: start it first.
+    """Make a controller a voter.
 
-    Its directory is the one with which it observes. No file of any other node changes.
+    In a cluster of ottla up the node is made and started, or restarted as a controller if it is a broker so far. Any other
+    must observe already: start it first, and say with --at where it listens. No file of any other node changes.
     """
     from ottla.client.voters import add_voter
 
+    local = local_cluster(bootstrap, dir)
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         view = blocking.run(blocking.client.describe_quorum())
-        _require_dynamic(view)
+        _require_dynamic(blocking, view)
         if (voter := view.voter(id)) is not None:
             advice = ""
             other = view.observer(id)
@@ -113,6 +139,9 @@ def add(
                     f"; a node {id} with another disk observes (ottla controllers replace {id})"
                 )
             raise Failure(f"node {id} is a voter, with directory {_shown(voter)}{advice}", CONFLICT)
+        if at is None and local is not None:
+            at = _start_local(blocking, local, id)
+            view = _observed(blocking, id)
         newcomer = _observer(view, id)
         if at is None:
             raise Failure(f"--at: say where controller {id} listens, as HOST:PORT", USAGE)
@@ -136,7 +165,7 @@ def remove(
 
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         view = blocking.run(blocking.client.describe_quorum())
-        voter = _voter(view, id)
+        voter = _voter(blocking, view, id)
         if len(view.voters) == 1:
             raise Failure(f"controller {id} is the only voter: add another first", CONFLICT)
         assert voter.directory is not None
@@ -164,7 +193,7 @@ def replace(
 
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         view = blocking.run(blocking.client.describe_quorum())
-        lost, newcomer = _voter(view, id), _observer(view, id)
+        lost, newcomer = _voter(blocking, view, id), _observer(view, id)
         if newcomer.last_fetch_ms <= lost.last_fetch_ms:
             raise Failure(
                 f"controller {id} fetches with directory {_shown(lost)}: its disk is not gone",
@@ -182,6 +211,40 @@ def replace(
     )
 
 
+def _start_local(blocking: BlockingClient, local: LocalCluster, id: int) -> str:
+    """Where the node, which can get a vote then, listens. What was done before an interruption is not done again."""
+    from ottla.cli.node_rights import give_rights
+    from ottla.local.cluster import HOST, LocalCluster, locked
+    from ottla.local.membership import become_controller, join
+
+    with locked(local.directory):
+        cluster = LocalCluster.load(local.directory)
+        if id not in cluster.nodes:
+            join(cluster, id, None, controller=True)
+        elif cluster.nodes[id].controller_port is None:
+            cluster.stop([id], NODE_STOPS_S)
+            become_controller(cluster, id)
+        if cluster.secure:
+            give_rights(blocking, id)
+        if not cluster.nodes[id].running:
+            warn(f"starting node {id}")
+            cluster.start([id], NODE_STARTS_S, warn)
+        return f"{HOST}:{cluster.nodes[id].controller_port}"
+
+
+def _observed(blocking: BlockingClient, id: int) -> QuorumInfo:
+    """Once the node observes; what it cannot do is said by whoever asks for it."""
+    import time
+
+    deadline = time.monotonic() + OBSERVES_S
+    while True:
+        view = blocking.run(blocking.client.describe_quorum())
+        found = view.observer(id)
+        if (found is not None and found.directory is not None) or time.monotonic() > deadline:
+            return view
+        time.sleep(LOOK_AGAIN_S)
+
+
 def _tell(view: QuorumInfo, format: Format, what: str) -> None:
     voters = [voter.id for voter in view.voters]
     if format is Format.json:
@@ -194,13 +257,18 @@ def _shown(replica: QuorumReplica) -> str:
     return "unknown" if replica.directory is None else _text(replica.directory)
 
 
-def _require_dynamic(view: QuorumInfo) -> None:
-    if any(voter.directory is None for voter in view.voters):
+def _require_dynamic(blocking: BlockingClient, view: QuorumInfo) -> None:
+    """The feature says it; static voters may have directories, too."""
+
+    async def level() -> int:
+        return (await blocking.client.connections.to_any()).features.get("kraft.version", 0)
+
+    if any(voter.directory is None for voter in view.voters) or blocking.run(level()) < 1:
         raise Failure(STATIC, CONFLICT)
 
 
-def _voter(view: QuorumInfo, id: int) -> QuorumReplica:
-    _require_dynamic(view)
+def _voter(blocking: BlockingClient, view: QuorumInfo, id: int) -> QuorumReplica:
+    _require_dynamic(blocking, view)
     voter = view.voter(id)
     if voter is None:
         ids = ", ".join(str(each.id) for each in view.voters)

@@ -116,7 +116,7 @@ def _local_cluster(bootstrap: str | None, directory: Path | None) -> LocalCluste
     """The cluster of the directory, if that is what the command is about."""
     import os
 
-    from ottla.cli.local import directory_of
+    from ottla.cli.reaching import directory_of
     from ottla.local.cluster import LocalCluster
 
     if bootstrap is not None or (directory is None and os.environ.get("OTTLA_BOOTSTRAP")):

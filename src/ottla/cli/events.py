@@ -65,7 +65,8 @@ def events(
     """Show what happened in the cluster.
 
     Elections, ISR changes, truncations, fencing, settings and more (docs/EVENTS.md). One line for each event, the
-    oldest first. With --format json, an object each. If no majority of the
+    oldest first. Of the throttle of a move only the first setting and the removal are shown (--kind setting_changed shows
+    all). With --format json, an object each. If no majority of the
     cluster of --dir runs, its event log is read from the files of its nodes.
     """
     import contextlib
@@ -152,7 +153,7 @@ def _stopped(dir: Path | None) -> list[Path] | None:
     be asked."""
     import os
 
-    from ottla.cli.local import directory_of
+    from ottla.cli.reaching import directory_of
     from ottla.local.cluster import LocalCluster
     from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 
@@ -227,40 +228,23 @@ def _filter(
     kinds: set[str] | None,
     since_ms: int | None,
 ) -> Wanted:
+    from ottla.event_log.search import concerns, topic_of
+    from ottla.event_log.words import is_renewal
+
     def wanted(entry: EventEntry) -> bool:
         told = entry.told
         return (
-            (kinds is None or entry.kind in kinds)
+            (entry.kind in kinds if kinds is not None else not is_renewal(told))
             and (since_ms is None or entry.at_ms >= since_ms)
-            and (topic is None or topic == _topic_of(entry))
+            and (topic is None or topic == topic_of(told.about, told.partition))
             and (partition is None or (told.partition or ("", -1))[1] == partition)
             and (group is None or told.about == f"group:{group}")
-            and (broker is None or _concerns(entry, broker))
+            and (
+                broker is None or concerns(broker, entry.kind, entry.node, told.about, told.fields)
+            )
         )
 
     return wanted
-
-
-def _topic_of(entry: EventEntry) -> str | None:
-    if entry.told.partition is not None:
-        return entry.told.partition.topic
-    kind, _, name = entry.told.about.partition(":")
-    return name if kind == "topic" else None
-
-
-def _concerns(entry: EventEntry, broker: int) -> bool:
-    fields = entry.told.fields
-    roles = ("broker", "leader", "previous_leader", "controller")
-    return (
-        entry.told.about == f"broker:{broker}"
-        or any(fields.get(role) == broker for role in roles)
-        or any(
-            broker in ids
-            for role in ("brokers", "adding", "removing")
-            if isinstance(ids := fields.get(role), list | tuple)
-        )
-        or (entry.kind == "truncation" and entry.node == broker)
-    )
 
 
 # What is shown

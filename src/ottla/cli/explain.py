@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,36 +24,14 @@ from ottla.cli.output import Format, FormatOption, print_json, say
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
     from ottla.diagnosis.directory import StoredMetadata
+    from ottla.diagnosis.explaining import Here, Subject
     from ottla.diagnosis.explanation import Explanation
     from ottla.diagnosis.happened import Happened
-    from ottla.diagnosis.looking import Look
-    from ottla.diagnosis.now import ClusterNow, Commands
+    from ottla.diagnosis.now import Commands
     from ottla.local.cluster import LocalCluster
 
 QUESTION_S = 4.0
 """At most so long for one question, whatever --timeout: a cluster in trouble leaves many unanswered."""
-
-
-class Subject(NamedTuple):
-    """What the name may be."""
-
-    name: str
-    topic: bool
-    group: bool
-    broker: bool
-
-    @property
-    def broker_id(self) -> int | None:
-        match = re.fullmatch(r"(?:broker-?)?(\d+)", self.name)
-        return int(match[1]) if match is not None and self.broker else None
-
-    def places(self) -> list[tuple[str, int | None]]:
-        """A topic, or a topic and a partition: `a-1` may be both."""
-        if not self.topic:
-            return []
-        topic, dash, number = self.name.rpartition("-")
-        is_partition = bool(dash and topic) and number.isdecimal()
-        return [(self.name, None), *([(topic, int(number))] if is_partition else [])]
 
 
 def explain(
@@ -82,13 +60,15 @@ def explain(
     and what to do. If several things have the name, all are explained. Of a cluster in a directory that
     does not run, the metadata log and the event log on its disks are read.
     """
+    from ottla.diagnosis.explaining import Subject
+
     if sum((topic, group, broker)) > 1:
         raise Failure("give at most one of --topic, --group and --broker", USAGE)
     any_kind = not (topic or group or broker)
     wanted = Subject(name, topic or any_kind, group or any_kind, broker or any_kind)
     local = _local(bootstrap, dir)
     if local is not None and not local.running:
-        found = _from_disk(local, wanted, _commands(local, bootstrap, dir))
+        found = _from_disk(local, wanted, commands_for(local, bootstrap, dir))
     else:
         found = _from_cluster(local, wanted, bootstrap, dir, timeout, command_config)
     if format is Format.json:
@@ -104,7 +84,7 @@ def _local(bootstrap: str | None, dir: Path | None) -> LocalCluster | None:
     """The cluster of the directory, unless another is named."""
     import os
 
-    from ottla.cli.local import directory_of
+    from ottla.cli.reaching import directory_of
     from ottla.local.cluster import LocalCluster
 
     if bootstrap or (os.environ.get("OTTLA_BOOTSTRAP") and dir is None):
@@ -112,7 +92,8 @@ def _local(bootstrap: str | None, dir: Path | None) -> LocalCluster | None:
     return LocalCluster.load(directory_of(dir))
 
 
-def _commands(local: LocalCluster | None, bootstrap: str | None, dir: Path | None) -> Commands:
+def commands_for(local: LocalCluster | None, bootstrap: str | None, dir: Path | None) -> Commands:
+    """How to type commands for this cluster."""
     from shlex import quote
 
     from ottla.diagnosis.now import Commands
@@ -127,6 +108,24 @@ def _commands(local: LocalCluster | None, bootstrap: str | None, dir: Path | Non
     )
 
 
+def looking_around(bootstrap: str | None, dir: Path | None) -> Callable[[], tuple[Here, Commands]]:
+    """What the directory of a local cluster says of it, anew each time: its nodes come and go."""
+
+    def look() -> tuple[Here, Commands]:
+        from ottla.cli.connect import local_cluster
+        from ottla.diagnosis.explaining import Here
+        from ottla.local.errors import LocalClusterError
+
+        try:
+            local = local_cluster(bootstrap, dir)
+        except LocalClusterError:
+            local = None
+        here = Here() if local is None else Here.of(local)
+        return here, commands_for(local, bootstrap, dir)
+
+    return look
+
+
 # -- a cluster that runs
 
 
@@ -138,71 +137,20 @@ def _from_cluster(
     timeout_s: float,
     command_config: Path | None,
 ) -> list[Explanation]:
-    from ottla.diagnosis.history import fetched_history
-    from ottla.diagnosis.looking import Look, NodeHere
+    from ottla.diagnosis.explaining import Here, explained, situation
     from ottla.runtime.real import RealClock
 
     reached = addresses(bootstrap, dir, command_config)
-    nodes = {} if local is None else {
-        id: NodeHere(
-            node.address,
-            node.running,
-            str(local.config_file(id)),
-            node.pid if node.running else None,
-            None if (ended := local.end_time(id)) is None else round(ended * 1000),
-        )
-        for id, node in local.nodes.items()
-    }  # fmt: skip
-    voters = () if local is None else tuple(
-        id for id, node in local.nodes.items() if node.controller_port is not None
-    )  # fmt: skip
+    here = Here() if local is None else Here.of(local)
     with client_to(bootstrap, dir, command_config, min(timeout_s, QUESTION_S)) as blocking:
-        look = Look(blocking.client, RealClock(), reached, nodes, voters)
-        cluster = blocking.run(look.cluster())
-        entries, why = blocking.run(
-            fetched_history(blocking.client, cluster.now_ms, cluster.unreachable)
-        )
-        if not entries and local is not None:
+        now = blocking.run(situation(blocking.client, RealClock(), reached, here))
+        if not now.entries and local is not None:
             entries, missing = _stored_history(local)
-            why = missing or f"{why} It was read from the disks of this machine instead."
-        if why:
-            look.unknown.append(why)
-        commands = _commands(local, bootstrap, dir)
-        found = _explained(blocking, look, wanted, cluster, entries, commands)
+            read = "It was read from the disks of this machine instead."
+            now = now._replace(entries=entries, missing=missing or f"{now.missing} {read}")
+        found = blocking.run(explained(wanted, now, commands_for(local, bootstrap, dir)))
         if not found:
             raise _not_found(blocking, wanted)
-    return found
-
-
-def _explained(
-    blocking: BlockingClient,
-    look: Look,
-    wanted: Subject,
-    cluster: ClusterNow,
-    entries: list[Happened],
-    commands: Commands,
-) -> list[Explanation]:
-    from ottla.diagnosis.explain_broker import explain_broker
-    from ottla.diagnosis.explain_group import explain_group
-    from ottla.diagnosis.explain_partition import explain_partition
-    from ottla.diagnosis.topics import merged
-
-    found: list[Explanation] = []
-    for topic, partition in wanted.places():
-        told = blocking.run(look.partitions(topic, partition, cluster))
-        known = replace(cluster, unknown=tuple(look.unknown))
-        found += merged([explain_partition(each, known, entries, commands) for each in told])
-    if wanted.group:
-        group = blocking.run(look.group(wanted.name, cluster))
-        known = replace(cluster, unknown=tuple(look.unknown))
-        if group is not None:
-            found.append(explain_group(group, known, entries, commands))
-    if wanted.broker_id in cluster.brokers:
-        assert wanted.broker_id is not None
-        duties = blocking.run(look.duties(wanted.broker_id))
-        known = replace(cluster, unknown=tuple(look.unknown))
-        broker = cluster.brokers[wanted.broker_id]
-        found.append(explain_broker(broker, duties, known, entries, commands))
     return found
 
 
@@ -258,6 +206,7 @@ def _from_disk(local: LocalCluster, wanted: Subject, commands: Commands) -> list
     from ottla.diagnosis.explain_broker import explain_broker
     from ottla.diagnosis.explain_group import explain_group
     from ottla.diagnosis.explain_partition import explain_partition
+    from ottla.diagnosis.lost_disks import data_of
     from ottla.diagnosis.stored_groups import stored_group
     from ottla.diagnosis.topics import merged
 
@@ -269,7 +218,8 @@ def _from_disk(local: LocalCluster, wanted: Subject, commands: Commands) -> list
         )
     entries, why = _stored_history(local)
     cluster = stopped_cluster(stored.image, round(time.time() * 1000))
-    cluster = replace(cluster, unknown=(why,) if why else ())
+    data = {id: data_of(local, id) for id in local.nodes}
+    cluster = replace(cluster, data=data, unknown=(why,) if why else ())
     found: list[Explanation] = []
     for topic, partition in wanted.places():
         told = stored_partitions(stored.image, topic, partition)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -229,7 +228,7 @@ def explain(
 
 
 @app.command("reset-offsets")
-def reset_offsets(
+def reset(
     group: GroupArgument,
     to: Annotated[
         str,
@@ -259,86 +258,34 @@ def reset_offsets(
     format: FormatOption = Format.table,
 ) -> None:
     """Set the offsets from which a group will read. The group must have no members."""
-    from ottla.client.group_admin import GroupAdmin
-    from ottla.wire.errors import ErrorCode, KafkaError
+    from ottla.client.offset_reset import ResetRefused, WhyNot, planned_resets, reset_offsets
 
+    codes = {
+        WhyNot.WRONG_WORD: USAGE,
+        WhyNot.ABSENT: NOT_FOUND,
+        WhyNot.HAS_MEMBERS: CONFLICT,
+    }
     with connect(bootstrap, dir, timeout, command_config) as blocking:
-        groups = GroupAdmin(blocking.client)
+        client = blocking.client
         try:
-            if members := blocking.run(groups.describe(group)).members:
-                raise Failure(
-                    f"group {group} has {count_of(len(members), 'member')}; stop them first",
-                    CONFLICT,
-                )
-        except KafkaError as error:
-            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-                raise
-            if not topic:  # with one, the group begins with these offsets, as in Kafka
-                raise Failure(
-                    f"there is no group {group} (ottla groups list); to begin one, name a --topic",
-                    NOT_FOUND,
-                ) from None
-        before = blocking.run(groups.offsets(group))
-        places = _places(blocking, topic) if topic else sorted(before)
-        if not places:
-            raise Failure(f"group {group} has committed nothing; name a --topic", NOT_FOUND)
-        after = {place: _new_offset(blocking, to, place, before.get(place)) for place in places}
+            resets = blocking.run(planned_resets(client, group, to, topic or ()))
+        except ResetRefused as refused:
+            raise Failure(str(refused), codes[refused.why]) from None
         if not dry_run:
-            blocking.run(groups.commit(group, after))
-    rows = [
-        (name, number, before.get((name, number)), after[name, number]) for name, number in places
-    ]
+            blocking.run(reset_offsets(client, group, resets))
+    for each in resets:
+        if each.limited is not None:
+            wanted, start, end = each.limited
+            warn(
+                f"{each.topic}-{each.partition} holds offsets {start} to {end}: {each.after} instead of {wanted}"
+            )
+    heads = ("topic", "partition", "before", "after")
+    rows = [tuple(each)[: len(heads)] for each in resets]
     if format is Format.json:
-        heads = ("topic", "partition", "before", "after")
         changes = [dict(zip(heads, row, strict=True)) for row in rows]
         print_json({"group": group, "done": not dry_run, "partitions": changes})
     else:
-        print_table(("topic", "partition", "before", "after"), rows)
-
-
-def _places(blocking: BlockingClient, words: list[str]) -> list[Place]:
-    places: list[Place] = []
-    for word in words:
-        name, colon, number = word.partition(":")
-        described = blocking.run(blocking.client.topic(name))
-        if not colon:
-            places.extend((name, each.partition) for each in described.partitions)
-        elif number.isdecimal() and int(number) < len(described.partitions):
-            places.append((name, int(number)))
-        else:
-            raise Failure(f"--topic {word}: topic {name} has no partition {number}", NOT_FOUND)
-    return places
-
-
-def _new_offset(blocking: BlockingClient, to: str, place: Place, current: int | None) -> int:
-    """The wanted offset, limited to what the partition holds."""
-    from ottla.client.client import EARLIEST, LATEST
-
-    start = blocking.run(blocking.client.offset(*place, EARLIEST))
-    end = blocking.run(blocking.client.offset(*place, LATEST))
-    if to == "earliest":
-        return start
-    if to == "latest":
-        return end
-    if to[:1] in ("+", "-") and to[1:].isdecimal():
-        return _within((start if current is None else current) + int(to), place, start, end)
-    if to.isdecimal():
-        return _within(int(to), place, start, end)
-    try:
-        moment = datetime.fromisoformat(to)
-    except ValueError:
-        raise Failure(
-            f"--to {to}: is not earliest, latest, an offset, +N, -N or a time", USAGE
-        ) from None
-    return blocking.run(blocking.client.offset(*place, round(moment.timestamp() * 1000)))
-
-
-def _within(wanted: int, place: Place, start: int, end: int) -> int:
-    taken = min(max(wanted, start), end)
-    if taken != wanted:
-        topic, partition = place
-        warn(f"{topic}-{partition} holds offsets {start} to {end}: {taken} instead of {wanted}")
-    return taken
+        print_table(heads, rows)
 
 
 @app.command()

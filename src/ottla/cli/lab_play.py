@@ -6,13 +6,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
+from ottla.cli.terminal import one_key_at_a_time
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -85,7 +84,7 @@ def _play(player: TimelinePlayer, console: Console) -> None:
         console.print(_drawing(player), _keys(), sep="\n")
 
     received = ""
-    with _one_key_at_a_time(), console.screen(hide_cursor=True):
+    with one_key_at_a_time(), console.screen(hide_cursor=True):
         signal.signal(signal.SIGWINCH, draw)
         while not player.is_over:
             draw()
@@ -96,21 +95,6 @@ def _play(player: TimelinePlayer, console: Console) -> None:
             for key in keys:
                 player.press(key)
         signal.signal(signal.SIGWINCH, signal.SIG_DFL)
-
-
-@contextmanager
-def _one_key_at_a_time() -> Iterator[None]:
-    """The terminal gives each key at once and does not show it."""
-    import termios  # not on every system, and nothing else of the command line needs them
-    import tty
-
-    terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-    tty.setcbreak(terminal)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 # Drawing

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.cli.errors import USAGE, Failure
-from ottla.cli.output import print_table, say
+from ottla.cli.output import count_of, print_table, say
 from ottla.diagnosis.words import size
 
 if TYPE_CHECKING:
@@ -14,22 +14,13 @@ if TYPE_CHECKING:
         BalancedBroker,
         BalancedPartition,
         BalancePlan,
+        Goal,
         Loads,
         Miss,
-        PlannedChange,
         Tolerance,
     )
 
 BAR = 10
-DISK_SLACK_BYTES = 1_000_000
-RATE_SLACK = 10_000.0
-
-
-def tolerance_of(percent: float) -> Tolerance:
-    """So many percent of a share; for bytes at least what nobody would move a replica for."""
-    from ottla.balance.model import Tolerance
-
-    return Tolerance(percent / 100, DISK_SLACK_BYTES, RATE_SLACK)
 
 
 def make_plan(
@@ -68,8 +59,9 @@ def barred(values: Mapping[int, float], text: Callable[[float], str]) -> dict[in
     }
 
 
-def print_plan(plan: BalancePlan) -> None:
-    """Loads of each broker before and after, what moves, and what stays out of balance."""
+def print_plan(plan: BalancePlan, moving: int = 0) -> None:
+    """Loads of each broker before and after, what moves, and what stays out of balance. `moving`: partitions that are
+    being moved already, which count as if that were over."""
     rows = []
     for id, before in plan.before.items():
         after = plan.after[id]
@@ -92,64 +84,36 @@ def print_plan(plan: BalancePlan) -> None:
         f"bytes to move: {size(plan.bytes_moved)}; no plan that ends in balance moves fewer than"
         f" {size(plan.bytes_bound)}",
     )
+    if moving:
+        say(
+            f"{count_of(moving, 'partition')} being moved already: their bytes are not counted here, and the loads before are"
+            " those after these moves"
+        )
     print_misses(plan.misses)
 
 
 def print_misses(misses: Iterable[Miss]) -> None:
     for miss in misses:
+        load, share = (_amount(miss.goal, each) for each in (miss.load, miss.share))
         say(
-            f"out of balance afterwards: broker {miss.broker}, {miss.goal.value}: {miss.load:.0f}, its share is"
-            f" {miss.share:.0f}"
+            f"out of balance afterwards: broker {miss.broker}, {miss.goal.value}: {load}, its share is {share}"
         )
+
+
+def _amount(goal: Goal, number: float) -> str:
+    from ottla.balance.model import Goal
+
+    if goal in (Goal.DISK, Goal.RATE):
+        return size(number) + ("/s" if goal is Goal.RATE else "")
+    return f"{number:.0f}"
 
 
 def _change(before: float, after: float) -> str:
     return f"{before:.0f} → {after:.0f}"
 
 
-def score_of(shares: Mapping[int, Loads], id: int, loads: Loads) -> float | None:
-    """The largest of the loads, in shares: 1 is even. None for a broker that has no share."""
-    if id not in shares:
-        return None
-    return max(
-        (load / share for load, share in zip(loads, shares[id], strict=True) if share > 0),
-        default=1.0,
-    )
-
-
 def score_text(plan: BalancePlan, id: int, loads: Loads) -> str | None:
+    from ottla.balance.plan_json import score_of
+
     score = score_of(plan.limits.shares, id, loads)
     return None if score is None else f"{score:.2f}"
-
-
-def plan_as_json(plan: BalancePlan) -> dict[str, Any]:
-    return {
-        "bytes_to_move": plan.bytes_moved,
-        "bytes_bound": plan.bytes_bound,
-        "balanced": not plan.misses,
-        "brokers": [
-            {
-                "broker": id,
-                "before": plan.before[id]._asdict(),
-                "after": plan.after[id]._asdict(),
-                "score_before": score_of(plan.limits.shares, id, plan.before[id]),
-                "score_after": score_of(plan.limits.shares, id, plan.after[id]),
-            }
-            for id in plan.before
-        ],
-        "misses": [
-            {"broker": each.broker, "goal": each.goal.value, "load": each.load, "share": each.share}
-            for each in plan.misses
-        ],
-        "changes": [change_as_json(change) for change in plan.changes],
-    }
-
-
-def change_as_json(change: PlannedChange) -> dict[str, Any]:
-    return {
-        "topic": change.topic,
-        "partition": change.partition,
-        "before": change.before,
-        "after": change.after,
-        "bytes": change.bytes_moved,
-    }

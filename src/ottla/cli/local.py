@@ -15,6 +15,7 @@ import typer
 
 from ottla.cli.errors import CONFLICT, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, warn
+from ottla.cli.reaching import directory_of
 from ottla.cli.settings import parse_configs
 
 if TYPE_CHECKING:
@@ -45,16 +46,27 @@ GLANCE_S = 2.0
 """A node that cannot run at all ends within this time."""
 
 
-def directory_of(given: Path | None) -> Path:
-    from ottla.local.cluster import default_directory
-
-    return (given or default_directory()).absolute()
-
-
 def up(
     count: Annotated[
         int | None,
-        typer.Option("-n", "--nodes", help="How many nodes. [default: 3]", min=1, max=1000),
+        typer.Option(
+            "-n",
+            "--nodes",
+            help="How many nodes. [default: 3, or three machines with --per-machine]",
+            min=1,
+            max=1000,
+        ),
+    ] = None,
+    per_machine: Annotated[
+        int | None,
+        typer.Option(
+            "--per-machine",
+            metavar="N",
+            help="N nodes stand for one machine, as one for each of its cores: they share a broker.rack, and no two"
+            " replicas of a partition are among them.",
+            min=1,
+            max=1000,
+        ),
     ] = None,
     dir: DirOption = None,
     port: Annotated[
@@ -93,6 +105,9 @@ def up(
             help="Controllers can be added, removed and replaced later (ottla controllers).",
         ),
     ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Also start the console, at http://127.0.0.1:8080.")
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return, and leave it running.")] = False,
     timeout: ReadyOption = 60.0,
     format: FormatOption = Format.table,
@@ -109,13 +124,17 @@ def up(
     )  # also during the start, so that no node is left behind
     directory = directory_of(dir)
     settings = parse_configs(config)
+    if console:
+        from ottla.cli.console import require_server
+
+        require_server()
     if host and not secure:
         raise Failure("--host: only a --secure cluster is reached from other machines", USAGE)
     began = time.monotonic()
     with locked(directory):
         if (directory / "cluster.json").exists():
             cluster = LocalCluster.load(directory)
-            _require_same(cluster, count, port, host)
+            _require_same(cluster, count, port, host, per_machine, console=console)
             if secure and not cluster.secure:
                 raise _is_open(cluster)
             if dynamic_voters and not cluster.dynamic_voters:
@@ -133,7 +152,7 @@ def up(
         else:
             cluster = LocalCluster.create(
                 directory,
-                3 if count is None else count,
+                3 * (per_machine or 1) if count is None else count,
                 9092 if port is None else port,
                 settings,
                 # Whoever reaches the port of metrics reads them, so a secure cluster has none.
@@ -141,9 +160,13 @@ def up(
                 secure=secure,
                 hosts=host or (),
                 dynamic_voters=dynamic_voters,
+                per_machine=per_machine,
             )
         waiting = [node.id for node in cluster.nodes.values() if not node.running]
+        _warn_of_lost_disks(cluster, waiting)
         starting = cluster.start(waiting, timeout, warn)
+        if console:
+            cluster.start_console(is_anywhere=port == 0)
     seconds = time.monotonic() - began
     if detach:
         _announce(cluster, seconds, format, "ottla down{} stops it.")
@@ -155,7 +178,17 @@ def up(
     if (directory / "cluster.json").exists():
         with locked(directory):
             cluster = LocalCluster.load(directory)
+            cluster.stop_console()
             cluster.stop([node.id for node in cluster.running])
+
+
+def _warn_of_lost_disks(cluster: LocalCluster, ids: list[int]) -> None:
+    for id in ids:
+        if lost := cluster.lost_directories(id):
+            warn(
+                f"node {id} has lost its disk ({', '.join(map(str, lost))}), and starts with an empty one; what only it had is"
+                f" gone. Next time ottla brokers replace {id}{_dir_option(cluster)} looks before whether that is so"
+            )
 
 
 def _is_open(cluster: LocalCluster) -> Failure:
@@ -168,7 +201,13 @@ def _is_open(cluster: LocalCluster) -> Failure:
 
 
 def _require_same(
-    cluster: LocalCluster, count: int | None, port: int | None, hosts: list[str] | None
+    cluster: LocalCluster,
+    count: int | None,
+    port: int | None,
+    hosts: list[str] | None,
+    per_machine: int | None,
+    *,
+    console: bool,
 ) -> None:
     advice = "another --dir is another cluster"
     if hosts and tuple(hosts) != cluster.hosts:
@@ -177,7 +216,7 @@ def _require_same(
             f" ({', '.join(cluster.hosts) or 'none'}); leave out --host; {advice}",
             CONFLICT,
         )
-    if len(cluster.running) == len(cluster.nodes):
+    if len(cluster.running) == len(cluster.nodes) and (not console or cluster.console_url):
         ids = ", ".join(str(id) for id in cluster.nodes)
         run, them = ("node {} runs", "it") if len(cluster.nodes) == 1 else ("nodes {} run", "them")
         raise Failure(
@@ -187,6 +226,13 @@ def _require_same(
         raise Failure(
             f"{cluster.directory}: has {count_of(len(cluster.nodes), 'node')}, not {count}; leave out"
             f" --nodes; {advice}",
+            CONFLICT,
+        )
+    if per_machine not in (None, cluster.per_machine):
+        has = f"--per-machine {cluster.per_machine}" if cluster.per_machine else "no --per-machine"
+        raise Failure(
+            f"{cluster.directory}: was made with {has}; its nodes stay on their machines, so leave out"
+            f" --per-machine; {advice}",
             CONFLICT,
         )
     first = min(node.port for node in cluster.nodes.values())
@@ -205,16 +251,30 @@ def _announce(cluster: LocalCluster, seconds: float, format: Format, ending: str
     print(
         f"{len(nodes)} {'node is' if len(nodes) == 1 else 'nodes are'} ready after {seconds:.1f} s.\n"
     )
+    machines = cluster.per_machine is not None
     print_table(
-        ("node", "address", "pid", "roles", "directory"),
+        ("node", *(["machine"] if machines else []), "address", "pid", "roles", "directory"),
         [
-            (node.id, node.address, node.pid, _roles(node), cluster.node_directory(node.id))
+            (
+                node.id,
+                *([cluster.machine_of(node.id)] if machines else []),
+                node.address,
+                node.pid,
+                _roles(node),
+                cluster.node_directory(node.id),
+            )
             for node in nodes
         ],
     )
     if any(node.controller_port is None for node in nodes):
-        print("\nThe first three are the controllers; more would only make each decision slower.")
+        which = "One node of each of the first three machines is a controller"
+        which = which if machines else "The first three are the controllers"
+        print(f"\n{which}; more would only make each decision slower.")
+    if machines:
+        print(f"\n{_about_machines(cluster)}")
     print(f"\nbootstrap.servers={cluster.advertised}")
+    if cluster.console_url is not None:
+        print(f"console: {cluster.console_url}")
     option = _dir_option(cluster)
     if cluster.secure:
         _announce_security(cluster, option)
@@ -233,6 +293,17 @@ def _announce(cluster: LocalCluster, seconds: float, format: Format, ending: str
     for command in commands:
         print(f"  {command}{option}")
     print("\n" + ending.format(option), flush=True)
+
+
+def _about_machines(cluster: LocalCluster) -> str:
+    """What a machine's loss costs here."""
+    machines = len({cluster.machine_of(id) for id in cluster.nodes})
+    if machines == 1:
+        return (
+            "All nodes are on one machine, so that topics have one replica unless you ask for more."
+        )
+    replicas = min(3, machines)
+    return f"Topics have {replicas} replicas, each on another machine (broker.rack)."
 
 
 def _announce_security(cluster: LocalCluster, option: str) -> None:
@@ -294,7 +365,8 @@ def _attend(directory: Path, exit_codes: dict[int, Callable[[], int | None]]) ->
 
 
 def _report_end(cluster: LocalCluster, id: int, code: int) -> None:
-    if cluster.nodes[id].pid is not None and not cluster.nodes[id].running:
+    node = cluster.nodes.get(id)  # none if another command took it out of the cluster
+    if node is not None and node.pid is not None and not node.running:
         cluster.died(id, code)
         print(_about_dead(cluster, cluster.nodes[id]), flush=True)
 
@@ -350,12 +422,16 @@ def down(
             for node in cluster.nodes.values()
             if not node.running
         ]
+        console = cluster.stop_console()
         killed = cluster.stop(running, timeout)
     if format is Format.json:
         print_json({"stopped": running, "killed": killed})
     elif running:
         why = f"; not running before: {', '.join(others)}" if others else ""
-        print(f"stopped {len(running)} of {count_of(len(cluster.nodes), 'node')}{why}")
+        and_console = " and the console" if console else ""
+        print(f"stopped {len(running)} of {count_of(len(cluster.nodes), 'node')}{and_console}{why}")
+    elif console:
+        print("stopped the console; no node was running")
     else:
         print("nothing was running")
     if killed:
@@ -444,10 +520,18 @@ def status(
         )
     if format is Format.json:
         print_json(
-            {"cluster_id": cluster.cluster_id, "bootstrap": cluster.bootstrap, "nodes": rows}
+            {
+                "cluster_id": cluster.cluster_id,
+                "bootstrap": cluster.bootstrap,
+                **({} if cluster.console_url is None else {"console": cluster.console_url}),
+                "nodes": rows,
+            }
         )
         return
-    print(f"cluster {cluster.cluster_id} in {cluster.directory}\n")
+    print(f"cluster {cluster.cluster_id} in {cluster.directory}")
+    if cluster.console_url is not None:
+        print(f"console: {cluster.console_url}")
+    print()
     shown = ("id", "address", "pid", "state", "since", "controller", "leaders", "replicas")
     print_table(("node", *shown[1:]), [[row[name] for name in shown] for row in rows])
     for node, row in zip(cluster.nodes.values(), rows, strict=True):
@@ -512,9 +596,11 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
     """What the cluster answers about each node."""
     from ottla.cli.connect import client_settings
     from ottla.client import Unreachable
+    from ottla.client.admin import Admin, DescribedTopic
     from ottla.client.command_config import client_from
     from ottla.local.cluster import HOST
     from ottla.wire.errors import KafkaError
+    from ottla.wire.internal_topics import UNLISTED_TOPICS
 
     addresses = [(HOST, node.port) for node in cluster.running]
     quorum = None
@@ -527,13 +613,19 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
         ) as blocking:
             brokers = blocking.run(blocking.client.describe_cluster())
             metadata = blocking.run(blocking.client.metadata())
+            # Brokers carry these, too: what is counted here is what ottla brokers counts.
+            known = blocking.run(Admin(blocking.client).describe_topics(sorted(UNLISTED_TOPICS)))
             if not lacks_controllers:
                 with suppress(KafkaError, OSError):  # brokers answer also without a quorum
                     quorum = blocking.run(blocking.client.describe_quorum())
             directories = _bad_directories(blocking, [node.id for node in cluster.running])
     except (Unreachable, KafkaError, OSError):
         return {}
-    partitions = [partition for topic in metadata.topics for partition in topic.partitions]
+    unlisted = [each for each in known.values() if isinstance(each, DescribedTopic)]
+    carried = [(each.leader, each.replicas) for topic in unlisted for each in topic.partitions]
+    carried += [
+        (each.leader, each.replicas) for topic in metadata.topics for each in topic.partitions
+    ]
     voters = {} if quorum is None else {each.id: "standby" for each in quorum.voters}
     if quorum is not None:
         voters[quorum.leader] = "active"
@@ -541,8 +633,8 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
         broker.id: {
             "state": "fenced" if broker.fenced else "running",
             "controller": voters.get(broker.id),
-            "leaders": sum(partition.leader == broker.id for partition in partitions),
-            "replicas": sum(broker.id in partition.replicas for partition in partitions),
+            "leaders": sum(leader == broker.id for leader, _ in carried),
+            "replicas": sum(broker.id in replicas for _, replicas in carried),
             **directories.get(broker.id, {}),
         }
         for broker in brokers.brokers
@@ -566,7 +658,7 @@ def _bad_directories(
             answer = blocking.run(asked)
             found[broker] = {
                 "offline": [each.log_dir for each in answer.results if each.error_code],
-                "full": answer.ottla_full_log_dirs.splitlines(),
+                "full": answer.ottla_full_log_dirs.decode().splitlines(),
             }
     return found
 
@@ -601,6 +693,7 @@ def nodes_start(
             offline = _ask(cluster).get(id, {}).get("offline")
             why = f", but {_about_offline(cluster, id, offline)}" if offline else ""
             raise Failure(f"{runs}{why}", CONFLICT)
+        _warn_of_lost_disks(cluster, [id])
         starting = cluster.launch([id])
         if lack := cluster.lack_of_controllers:
             warn(f"{lack}; ottla up{_dir_option(cluster)} starts all")

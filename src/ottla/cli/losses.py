@@ -467,7 +467,7 @@ class _kept:
 
 def _directories(bootstrap: str | None, directory: Path | None) -> tuple[list[Path], bool]:
     """The log directories to read from disk, and whether the cluster in the directory runs."""
-    from ottla.cli.local import directory_of
+    from ottla.cli.reaching import directory_of
     from ottla.local.cluster import LocalCluster
     from ottla.local.errors import NoCluster
 

@@ -1,11 +1,13 @@
 """The `ottla` command: from the words on the command line to an exit code.
 
-`ottla node` does not load the command-line library, which a node does not need. All other commands are in `commands`.
+`ottla node` does not load the command-line library, which a node does not need; nor does `ottla top`, which shall be there at once.
+All others are in `commands`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from ottla.cli.errors import (
     CONFLICT,
@@ -38,6 +40,13 @@ def main() -> None:
         if sys.argv[1].removesuffix(".sh") == "kafka-acls":
             sys.exit("ottla has no kafka-acls: ottla acls add, list, remove and test do it (Apache Kafka's tool works, too)")  # fmt: skip
 
+    if sys.argv[1:2] == ["top"]:
+        from ottla.cli.top_run import plain_options, run_top
+
+        options = plain_options(sys.argv[2:])
+        if options is not None:
+            sys.exit(_code_of(lambda: run_top(options)))
+
     if sys.argv[1:2] == ["up"] and not {"-h", "--help"} & set(sys.argv):
         from ottla.local.processes import Launcher
 
@@ -45,25 +54,30 @@ def main() -> None:
 
     from ottla.cli.commands import app
 
+    sys.exit(_code_of(lambda: app(prog_name="ottla")))  # also as python -m
+
+
+def _code_of(command: Callable[[], object]) -> int:
+    """The exit code. How it failed is said on stderr."""
     try:
-        app(prog_name="ottla")  # also as python -m
+        command()
     except Failure as failure:
         code, message = failure.code, str(failure)
     except LocalClusterError as error:
         code, message = exit_code_of(error), line_of(error)
     except KeyboardInterrupt:
-        sys.exit(130)
+        return 130
     except Exception as error:
         explained = explain(error)
         if explained is None:
             raise
         code, message = explained
     else:
-        return
+        return 0
     from ottla.wire.printable import printable
 
     print("\n".join(map(printable, f"ottla: {message}".split("\n"))), file=sys.stderr)
-    sys.exit(code)
+    return code
 
 
 def explain(error: Exception) -> tuple[int, str] | None:

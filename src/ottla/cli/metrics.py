@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli.errors import NOT_FOUND, UNREACHABLE, USAGE, Failure
-from ottla.cli.local import DirOption, directory_of
+from ottla.cli.local import DirOption
 from ottla.cli.output import Format, FormatOption, print_json, print_table, warn
 from ottla.cli.pages import fetch
+from ottla.cli.reaching import directory_of
 
 if TYPE_CHECKING:
     from ottla.local.cluster import LocalCluster

@@ -57,6 +57,7 @@ def as_json(progress: MoveProgress) -> dict[str, Any]:
         "seconds_left": progress.seconds_left,
         "throttle": progress.throttle,
         "latency_ms": None if progress.latency_s is None else progress.latency_s * 1000,
+        "held_by": progress.held_by,
         "moving": [
             {"topic": topic, "partition": number, "moved": each.moved, "total": each.total}
             for (topic, number), each in progress.partitions.items()
@@ -79,7 +80,9 @@ def _limits(progress: MoveProgress) -> str:
     text = ""
     if progress.throttle is not None:
         text += f", throttle {size(progress.throttle)}/s"
-    if progress.latency_s is not None:
+    if progress.held_by is not None:
+        text += f", held back: {progress.held_by}"
+    elif progress.latency_s is not None:
         text += f", producers wait {progress.latency_s * 1000:.0f} ms"
     return text
 
@@ -123,7 +126,7 @@ class _Bars:
             f"{_done(progress.moved, progress.total)}, {size(progress.rate)}/s,"
             f" left {seconds_text(progress.seconds_left)}"
         )
-        if bars.console.width >= WIDE:
+        if bars.console.width >= WIDE or progress.held_by is not None:
             news += _limits(progress)
         bars.update(self._all, completed=progress.moved, total=progress.total, news=news)
         moving = [place for place, each in progress.partitions.items() if not each.is_done]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from ottla.balance.model import BalancePlan
     from ottla.client import BlockingClient
     from ottla.client.admin import Place
-    from ottla.client.reassigning import Reassigner, Throttle
+    from ottla.client.move_pace import Throttle
+    from ottla.client.reassigning import MoveProgress, Reassigner
     from ottla.client.reassignment_file import ReassignmentFile
 
 app = typer.Typer(
@@ -53,6 +55,8 @@ ToleranceOption = Annotated[
         max=100,
     ),
 ]
+FIRST_WORD_S = 1.0
+"""Whoever waits for longer is told what for."""
 UNITS = {"k": 1000, "m": 1000**2, "g": 1000**3}
 
 
@@ -96,9 +100,11 @@ def generate(
     The named brokers get equal shares of these topics, with as few bytes moved as possible. Nothing is changed: `ottla reassign execute` does it, with the
     file of the proposal; with that of the rollback it is undone.
     """
-    from ottla.cli.load_tables import make_plan, tolerance_of
+    from ottla.balance.plan_json import tolerance_of
+    from ottla.cli.load_tables import make_plan
     from ottla.client.cluster_picture import cluster_picture
     from ottla.client.loads import partition_rates
+    from ottla.client.log_dir_moves import LogDirMoves
     from ottla.client.reassignment_file import written
 
     ids = _numbers("--brokers", brokers)
@@ -107,14 +113,15 @@ def generate(
         if path.exists() and not force:
             raise Failure(f"{path} exists already (--force overwrites it)", CONFLICT)
     with connect(bootstrap, dir, timeout, command_config) as blocking:
-        tidy_up(blocking)
         rates = blocking.run(partition_rates(blocking.client))
         picture = blocking.run(cluster_picture(blocking.client, names, rates))
         partitions = [each._replace(factor=factor) for each in picture.partitions]
         plan = make_plan(picture.within(ids), partitions, tolerance_of(tolerance))
+        before = {each.place: each.replicas for each in partitions}
+        directories = blocking.run(LogDirMoves(blocking.client).directories_of(before))
     after = {change.place: change.after for change in plan.changes}
     proposal = written({each.place: after.get(each.place, each.replicas) for each in partitions})
-    present = written({each.place: each.replicas for each in partitions})
+    present = written(before, directories)
     to.write_text(proposal + "\n")
     rollback.write_text(present + "\n")
     _show_plan(plan, format, {"proposal": str(to), "rollback": str(rollback)})
@@ -148,30 +155,35 @@ def execute(
 ) -> None:
     """Carry out a proposal, and stay until it is done.
 
+    Where the file names log_dirs, replicas are also moved to these directories of their brokers.
+
     The copying is throttled, and the throttle is removed at the end. After Ctrl-C the moves go on under it: then
     `ottla reassign verify FILE --wait` watches them and removes it, `ottla reassign cancel FILE` undoes them. Every
-    command of `ottla reassign` and `ottla balance` removes a throttle that was left over.
+    command that moves replicas removes a throttle that was left over.
     """
+    from ottla.client.log_dir_moves import LogDirMoves
     from ottla.client.reassigning import Reassigner
     from ottla.client.reassignment_file import written
 
     pace = parse_throttle(throttle)
     plan = _read(file)
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
+        moves = Reassigner(blocking.client)
         if dry_run:
             _show_plan(_as_plan(blocking, plan), format, {"dry_run": True})
+            warn_of_shortages(blocking, moves, plan.targets)
             return
-        moves = Reassigner(blocking.client)
         tidy_up(blocking)
         _require_free(blocking, moves, plan, additional)
         if rollback is not None:
             names = {topic for topic, _ in plan.targets}
             current = blocking.run(moves.partitions(names))
             present = {p: current[p].replicas for p in plan.targets if p in current}
-            rollback.write_text(written(present) + "\n")
-        carry_out(
-            blocking, moves, plan.targets, pace, format, at_once=at_once, again=f"verify {file}"
-        )
+            directories = blocking.run(LogDirMoves(blocking.client).directories_of(present))
+            rollback.write_text(written(present, directories) + "\n")
+        _ask_for_directories(blocking, plan)  # so that new replicas are made there
+        carry_out(blocking, moves, plan.targets, pace, format, at_once=at_once, again=_again(file))
+        _move_directories(blocking, plan, format)
 
 
 @app.command()
@@ -185,9 +197,9 @@ def verify(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Say how far a proposal is carried out.
+    """Say how far a proposal is carried out. Exit code 1 if something is missing.
 
-    The throttle is removed if nothing is being moved any more. Exit code 1 if something is missing.
+    Nothing is changed; with --wait, a throttle that is left over at the end is removed.
     """
     from ottla.client.reassigning import Reassigner
 
@@ -198,12 +210,24 @@ def verify(
         active = blocking.run(moves.active())
         moving = {place: wanted for place, wanted in plan.targets.items() if place in active}
         if wait and moving:
-            carry_out(blocking, moves, moving, pace, format, again=f"verify {file}")
+            carry_out(blocking, moves, moving, pace, format, again=_again(file))
             active = blocking.run(moves.active())
+        if wait:
+            _move_directories(blocking, plan, format)
         states = _states(blocking, moves, plan, active)
-        removed = tidy_up(blocking)
+        directories = _directory_states(blocking, plan)
+        removed = tidy_up(blocking) if wait else False
+        if not wait:
+            mention_left_over(blocking)
     if format is Format.json:
-        print_json({"partitions": states, "active": len(active), "throttle_removed": removed})
+        print_json(
+            {
+                "partitions": states,
+                "log_dirs": directories,
+                "active": len(active),
+                "throttle_removed": removed,
+            }
+        )
     else:
         print_table(
             ("partition", "state", "replicas", "wanted"),
@@ -217,7 +241,27 @@ def verify(
                 for each in states
             ],
         )
+        if directories:
+            print_table(
+                ("partition", "broker", "state", "log dir", "wanted"),
+                [
+                    (
+                        f"{each['topic']}-{each['partition']}",
+                        each["broker"],
+                        each["state"],
+                        each["log_dir"],
+                        each["wanted"],
+                    )
+                    for each in directories
+                ],
+            )
     missing = sum(each["state"] != "done" for each in states)
+    elsewhere = sum(each["state"] != "done" for each in directories)
+    if elsewhere and not missing:
+        raise Failure(
+            f"{elsewhere} of {count_of(len(directories), 'replica')} are not in the log directory where they shall be",
+            FAILED,
+        )
     if missing:
         raise Failure(
             f"{missing} of {count_of(len(states), 'partition')} are not where they shall be", FAILED
@@ -236,7 +280,12 @@ def cancel(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Stop moves: what is not done is as before."""
+    """Stop moves: what is not done is as before.
+
+    Without a file everything is stopped, and every throttle is removed (but for those of topics that throttle all of their
+    replicas, "*").
+    """
+    from ottla.client.log_dir_moves import LogDirMoves
     from ottla.client.reassigning import Reassigner
 
     plan = None if file is None else _read(file)
@@ -245,12 +294,30 @@ def cancel(
         active = blocking.run(moves.active())
         places: Collection[Place] = active if plan is None else plan.targets
         cancelled = blocking.run(moves.cancel(places))
-        removed = tidy_up(blocking)
+        stayed = blocking.run(LogDirMoves(blocking.client).cancel(plan.directories)) if plan else []
+        removed = tidy_up(blocking, everything=plan is None)
+        space = _when_space_returns(blocking, cancelled)
     if format is Format.json:
         names = [{"topic": topic, "partition": number} for topic, number in cancelled]
-        print_json({"cancelled": names, "throttle_removed": removed})
+        print_json({"cancelled": names, "log_dirs": len(stayed), "throttle_removed": removed})
     else:
-        say(f"cancelled {count_of(len(cancelled), 'move')}")
+        say(f"cancelled {count_of(len(cancelled) + len(stayed), 'move')}{space}")
+
+
+def _when_space_returns(blocking: BlockingClient, cancelled: Collection[Place]) -> str:
+    from ottla.client.admin import TOPIC, Admin
+
+    name = "file.delete.delay.ms"
+    resources = [(TOPIC, topic) for topic in sorted({topic for topic, _ in cancelled})]
+    if not resources:
+        return ""
+    found = blocking.run(Admin(blocking.client).describe_configs(resources, keys=[name]))
+    delays = [
+        int(entry.value or 0) for each in found.values() for entry in each if entry.name == name
+    ]
+    if not delays:
+        return ""
+    return f"; the disks have the space of what was copied back after {max(delays) / 1000:g} s ({name})"
 
 
 @app.command("list")
@@ -266,7 +333,7 @@ def list_moves(
 
     with connect(bootstrap, dir, timeout, command_config) as blocking:
         active = blocking.run(Reassigner(blocking.client).active())
-        tidy_up(blocking)
+        mention_left_over(blocking)
     if format is Format.json:
         print_json([each._asdict() for each in active.values()])
     elif active:
@@ -281,6 +348,63 @@ def list_moves(
         say("nothing is being moved")
 
 
+def _ask_for_directories(blocking: BlockingClient, plan: ReassignmentFile) -> None:
+    from ottla.client.log_dir_moves import LogDirMoves, LogDirRefused
+
+    try:
+        blocking.run(LogDirMoves(blocking.client).ask(plan.directories))
+    except LogDirRefused as error:
+        raise Failure(f"the broker refused to move {error}", USAGE) from None
+
+
+def _move_directories(blocking: BlockingClient, plan: ReassignmentFile, format: Format) -> None:
+    """Stay until every replica lies in the directory that the file names."""
+    from ottla.cli.move_bars import LINE_EVERY_S
+    from ottla.client.log_dir_moves import LogDirMoves, LogDirRefused
+
+    if not plan.directories:
+        return
+
+    async def watch() -> None:
+        loop = asyncio.get_running_loop()
+        said_at = loop.time() - LINE_EVERY_S + FIRST_WORD_S
+        async for left in LogDirMoves(blocking.client).run(plan.directories):
+            total = len(plan.directories)
+            if format is Format.json:
+                print_json({"event": "log_dirs", "left": left, "total": total})
+            elif left and loop.time() - said_at >= LINE_EVERY_S:
+                said_at = loop.time()
+                say(f"{left} of {count_of(total, 'replica')} not yet in the log directory named")
+
+    try:
+        blocking.run(watch())
+    except LogDirRefused as error:
+        raise Failure(f"the broker refused to move {error}", USAGE) from None
+    if format is not Format.json:
+        say(f"done: {count_of(len(plan.directories), 'replica')} in the log directories named")
+
+
+def _directory_states(blocking: BlockingClient, plan: ReassignmentFile) -> list[dict[str, Any]]:
+    from ottla.client.log_dir_moves import LogDirMoves
+
+    states = blocking.run(LogDirMoves(blocking.client).states(plan.directories))
+    rows = []
+    for (broker, topic, partition), (current, future) in states.items():
+        wanted = plan.directories[broker, topic, partition]
+        is_done = current == wanted and future is None
+        rows.append(
+            {
+                "topic": topic,
+                "partition": partition,
+                "broker": broker,
+                "state": "done" if is_done else "moving" if future == wanted else "not moving",
+                "log_dir": current,
+                "wanted": wanted,
+            }
+        )
+    return rows
+
+
 def carry_out(
     blocking: BlockingClient,
     moves: Reassigner,
@@ -292,25 +416,54 @@ def carry_out(
     at_once: int | None = None,
 ) -> None:
     """Move, show how far it is, and leave no throttle behind."""
+    warn_of_shortages(blocking, moves, targets)
+    last = watch_moves(blocking, moves.run(targets, throttle, at_once=at_once), format, again)
+    done = 0 if last is None else len(last.partitions)
+    gone = len(targets) - done
+    if format is Format.json:
+        print_json({"event": "done", "partitions": done, "gone": gone})
+    else:
+        deleted = f"; {count_of(gone, 'partition')} deleted meanwhile" if gone else ""
+        say(f"done: {count_of(done, 'partition')}{deleted}; no throttle is left")
+
+
+def warn_of_shortages(
+    blocking: BlockingClient, moves: Reassigner, targets: Mapping[Place, Any]
+) -> None:
+    from ottla.diagnosis.words import size
+
+    for each in blocking.run(moves.shortages(targets)):
+        warn(
+            f"broker {each.broker} has no room for all of it: {size(each.coming)} are to come, {size(each.free)} are free on its"
+            " disks; it stops copying before a disk is full"
+        )
+
+
+def watch_moves(
+    blocking: BlockingClient, progress: AsyncIterator[MoveProgress], format: Format, again: str
+) -> MoveProgress | None:
+    """Show it to its end. After Ctrl-C what was begun goes on under its throttle, whatever command began it; `again`
+    says how to go on with it."""
     from ottla.cli.move_bars import show_moves
-    from ottla.client.reassigning import MoveRefused
+    from ottla.client.reassigning import MoveRefused, MovesUndone, Reassigner
 
     try:
-        last = blocking.run(show_moves(moves.run(targets, throttle, at_once=at_once), format))
+        return blocking.run(show_moves(progress, format))
     except MoveRefused as error:
-        raise Failure(f"the controller refused to move {error}", USAGE) from None
+        raise Failure(
+            f"the controller refused to move {error}; all others are where they shall be", FAILED
+        ) from None
+    except MovesUndone as error:
+        raise Failure(str(error), CONFLICT) from None
     except KeyboardInterrupt:
-        active = blocking.run(moves.active())
-        if not tidy_up(blocking) and active:
-            warn(
-                f"interrupted: {count_of(len(active), 'partition')} go on moving, under the throttle; ottla reassign {again}"
-                " --wait watches them and removes it, ottla reassign cancel undoes them"
-            )
+        moves = Reassigner(blocking.client)
+        tidy_up(blocking)
+        going_on = len(blocking.run(moves.going_on()))
+        what = "no move goes on, and no throttle is left"
+        if going_on:
+            what = f"{count_of(going_on, 'partition')} go on moving, under the throttle"
+        warn(f"interrupted: {what}; {again}")
         raise
-    if format is Format.json:
-        print_json({"event": "done", "partitions": len(targets)})
-    elif last is not None:
-        say(f"done: {count_of(len(targets), 'partition')}; no throttle is left")
 
 
 def parse_throttle(text: str) -> Throttle:
@@ -349,22 +502,37 @@ def _read(path: Path) -> ReassignmentFile:
         found.check()
     except BadReassignmentFile as error:
         raise Failure(str(error), USAGE) from None
-    if found.directories:
-        raise Failure(
-            f"{path}: names log directories; only kafka-reassign-partitions moves replicas between those",
-            USAGE,
-        )
     return found
 
 
-def tidy_up(blocking: BlockingClient) -> bool:
-    """Whether a throttle was left over, and is removed now."""
+def _again(file: Path) -> str:
+    return (
+        f"ottla reassign verify {file} --wait watches them and removes it, ottla reassign cancel {file} undoes"
+        " them"
+    )
+
+
+def tidy_up(blocking: BlockingClient, *, everything: bool = False) -> bool:
+    """Whether there was a throttle of what is not being copied (or any, with `everything`), and is removed now."""
     from ottla.client.reassigning import Reassigner
 
-    found = blocking.run(Reassigner(blocking.client).remove_left_over())
+    moves = Reassigner(blocking.client)
+    found = blocking.run(moves.remove_throttles() if everything else moves.remove_left_over())
     if found:
         warn(f"removed a throttle that was left over from earlier moves, on {found}")
     return bool(found)
+
+
+def mention_left_over(blocking: BlockingClient) -> None:
+    """For commands that show, and so change nothing."""
+    from ottla.client.reassigning import Reassigner
+
+    found = blocking.run(Reassigner(blocking.client).left_over())
+    if found and not found.is_in_part:
+        warn(
+            f"a throttle is left over from earlier moves, on {found}; the next command that moves something removes it, or"
+            " ottla reassign cancel"
+        )
 
 
 def _require_free(
@@ -417,8 +585,8 @@ def _states(
 
 def _as_plan(blocking: BlockingClient, file: ReassignmentFile) -> BalancePlan:
     """What a file would do to the loads of all brokers."""
+    from ottla.balance.plan_json import tolerance_of
     from ottla.balance.planner import foreseen
-    from ottla.cli.load_tables import tolerance_of
     from ottla.client.cluster_picture import cluster_picture
     from ottla.client.loads import partition_rates
 
@@ -433,7 +601,8 @@ def _as_plan(blocking: BlockingClient, file: ReassignmentFile) -> BalancePlan:
 
 
 def _show_plan(plan: BalancePlan, format: Format, more: Mapping[str, Any]) -> None:
-    from ottla.cli.load_tables import plan_as_json, print_plan
+    from ottla.balance.plan_json import plan_as_json
+    from ottla.cli.load_tables import print_plan
 
     if format is Format.json:
         print_json({**more, **plan_as_json(plan)})

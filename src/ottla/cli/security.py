@@ -131,7 +131,7 @@ def rotate(
 
 
 def _secure(dir: Path | None) -> LocalCluster:
-    from ottla.cli.local import directory_of
+    from ottla.cli.reaching import directory_of
     from ottla.local.cluster import LocalCluster
 
     cluster = LocalCluster.load(directory_of(dir))

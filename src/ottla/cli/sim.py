@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -309,6 +310,7 @@ def _many(
     tally, began, interrupted = Tally(), time.monotonic(), False
     told = began
     bar = progress_bar(sys.stdout, news="{task.fields[news]}") if sys.stdout.isatty() else None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is known so far is printed
     with bar or nullcontext(), closing(outcomes(runs, jobs)) as found:
         task = None if bar is None else bar.add_task("", total=len(runs), news="")
         try:
@@ -334,7 +336,7 @@ def _many(
     if tally.count < len(runs):
         why = "interrupted" if interrupted else "stopped at the first failure"
         print(f"{why} after {tally.count} of {len(runs)} seeds")
-    if bar is None or require_coverage:
+    if require_coverage:
         _print_coverage(tally)
     _print_tally(tally, time.monotonic() - began, trouble)
     if interrupted:

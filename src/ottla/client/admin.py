@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -30,6 +31,8 @@ Outcome = KafkaError | None
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 PARTITIONS_PER_ANSWER: Final = 2000
+FULL_BELOW: Final = 0.01
+"""A disk of which less is free takes hardly anything more, whatever its broker says of it."""
 
 
 class DescribedPartition(NamedTuple):
@@ -65,6 +68,13 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
+class Edit(Enum):
+    """Kafka's operations on settings that are lists."""
+
+    APPEND = 2
+    SUBTRACT = 3
+
+
 class LogDirReplica(NamedTuple):
     place: Place
     size: int
@@ -79,6 +89,17 @@ class LogDir(NamedTuple):
     total_bytes: int | None = None
     """Of the disk. None where the broker does not say it (before Kafka 3.3)."""
     usable_bytes: int | None = None
+    cordoned: bool = False
+    """It gets no new replicas (since Kafka 4.3)."""
+    refuses_records: bool = False
+    """Its disk is nearly full, and takes nothing until there is room. Only ottla says so."""
+
+    @property
+    def is_full(self) -> bool:
+        usable = self.usable_bytes
+        return self.refuses_records or (
+            usable is not None and usable < FULL_BELOW * (self.total_bytes or 0)
+        )
 
 
 class Admin:
@@ -284,6 +305,24 @@ class Admin:
             for result in answer.responses:
                 check(result.error_code, result.error_message)
 
+    async def edit_lists(
+        self, resource: Resource, edit: Edit, members: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Add members to settings that are lists, or take them away; what else is in them stays."""
+        configs = [
+            {"name": name, "config_operation": edit.value, "value": ",".join(named)}
+            for name, named in members.items()
+        ]
+        fields = {
+            "resources": [
+                {"resource_type": resource[0], "resource_name": resource[1], "configs": configs}
+            ],
+            "validate_only": False,
+        }
+        answer = await self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, fields)
+        for result in answer.responses:
+            check(result.error_code, result.error_message)
+
     # Offsets
 
     async def list_offsets(
@@ -441,6 +480,7 @@ class Admin:
             ]
         )
         answer = await self.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": topics}, broker)
+        full = field(answer, "ottla_full_log_dirs", b"").decode().splitlines()
         return [
             LogDir(
                 each.log_dir,
@@ -457,6 +497,8 @@ class Admin:
                 ),
                 _bytes(each, "total_bytes"),
                 _bytes(each, "usable_bytes"),
+                bool(field(each, "is_cordoned", False)),
+                each.log_dir in full,
             )
             for each in answer.results
         ]

@@ -6,13 +6,14 @@ only ottla's brokers give.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ottla.client.connections import Address, BrokerConnections, check
+from ottla.client.connections import Address, BrokerConnections, check, error_of
 from ottla.client.model import (
     BrokerInfo,
     ClusterDescription,
@@ -240,21 +241,25 @@ class Client:
         await self.connections.retrying(attempt, final=ABSENT)
 
     async def elect_leaders(
-        self, name: str, partitions: Iterable[int], *, unclean: bool = False
-    ) -> dict[int, str | None]:
-        """Elect the preferred replicas or, if `unclean`, any live replica where there is no leader. For each partition where
-        an election was needed: None, or why it failed."""
-        wanted = {"topic": name, "partitions": list(partitions)}
+        self, wanted: Mapping[str, Iterable[int]] | None, *, unclean: bool = False
+    ) -> dict[tuple[str, int], str | None]:
+        """Elect the preferred replicas or, if `unclean`, any live replica where there is no leader. `wanted`: partitions by
+        topic; None for all. For each partition where an election was needed: None, or why it failed."""
+        rows = (
+            None
+            if wanted is None
+            else [{"topic": name, "partitions": list(each)} for name, each in wanted.items()]
+        )
         fields = {
             "election_type": UNCLEAN if unclean else PREFERRED,
-            "topic_partitions": [wanted],
+            "topic_partitions": rows,
             "timeout": self._timeout_ms,
         }
 
-        async def attempt() -> dict[int, str | None]:
+        async def attempt() -> dict[tuple[str, int], str | None]:
             answer = await self.connections.ask(ApiKey.ELECT_LEADERS, fields)
-            check(field(answer, "error_code", 0), f"topic {name}")
-            outcome: dict[int, str | None] = {}
+            check(field(answer, "error_code", 0), "leader election")
+            outcome: dict[tuple[str, int], str | None] = {}
             for topic in answer.replica_election_results:
                 for each in topic.partition_result:
                     code = ErrorCode(each.error_code)
@@ -262,11 +267,13 @@ class Client:
                         raise KafkaError(code)
                     if code is not ErrorCode.ELECTION_NOT_NEEDED:
                         why = each.error_message or code.name
-                        outcome[int(each.partition_id)] = None if code is ErrorCode.NONE else why
+                        place = (str(topic.topic), int(each.partition_id))
+                        outcome[place] = None if code is ErrorCode.NONE else why
             return outcome
 
         outcome = await self.connections.retrying(attempt)
-        self._topics.pop(name, None)
+        for name in [*self._topics] if wanted is None else wanted:
+            self._topics.pop(name, None)
         return outcome
 
     async def reassign(self, name: str, partition: int, replicas: Sequence[int] | None) -> None:
@@ -397,7 +404,7 @@ class Client:
             if broker in unasked:
                 offsets_of[broker] = {}
             else:
-                offsets_of[broker] = await self._replica_offsets(described, broker, held)
+                offsets_of[broker] = await self.replica_offsets(described, broker, held)
         result: list[ReplicaInfo] = []
         for partition in partitions:
             number, leader = partition.partition, partition.leader
@@ -413,16 +420,17 @@ class Client:
                         log_start=found.log_start,
                         log_end=found.log_end,
                         high_watermark=found.high_watermark,
+                        last_epoch=found.last_epoch,
                     )
                     if of_leader is not None:
                         replica = replica._replace(lag=max(0, of_leader.log_end - found.log_end))
                 result.append(replica)
         return result
 
-    async def _replica_offsets(
+    async def replica_offsets(
         self, topic: Topic, broker: int, partitions: Sequence[int]
     ) -> dict[int, ReplicaOffsets]:
-        """The offsets of the replicas that this broker describes. Empty if it is down."""
+        """The offsets of the replicas that this broker describes, whoever leads. Empty if it is down."""
         try:
             starts, ends = [
                 await self._ask_offsets(
@@ -433,19 +441,25 @@ class Client:
         except (KafkaError, OSError, TimeoutError):
             return {}
         known = {
-            number: int(starts[number].offset)
+            number: int(ends[number].offset)
             for number in partitions
             if not int(starts[number].error_code) and not int(ends[number].error_code)
         }
         fetched: dict[int, FetchedPartition] = {}
         with contextlib.suppress(KafkaError, OSError, TimeoutError):
+            # From the end on there are no records to send; the answer names the high watermark all the same.
             fetched = await self._fetch(broker, topic, known, max_bytes=1) if known else {}
         high_watermarks = {
             number: answer.high_watermark for number, answer in fetched.items() if not answer.error
         }
         return {
-            number: ReplicaOffsets(start, int(ends[number].offset), high_watermarks.get(number))
-            for number, start in known.items()
+            number: ReplicaOffsets(
+                int(starts[number].offset),
+                end,
+                high_watermarks.get(number),
+                int(field(ends[number], "leader_epoch", -1)),
+            )
+            for number, end in known.items()
         }
 
     async def _ask_offset(
@@ -532,6 +546,47 @@ class Client:
 
         return await self.connections.retrying(attempt)
 
+    async def fetch_many(
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        *,
+        max_bytes: int = 1 << 20,
+        partition_max_bytes: int | None = None,
+        max_wait_ms: int = 0,
+        committed: bool = False,
+    ) -> dict[int, FetchedRecords | KafkaError]:
+        """As `fetch`, of several partitions, with one request to each leader, which is asked once. Partitions whose leader
+        does not answer, or is not known, are left out.
+
+        `max_bytes` is for the whole answer of a leader, which fills it in the order of `offsets`: later partitions may have
+        nothing in it although they have records. The first one that has a batch gives it, however large."""
+        described = await self.topic(topic)
+        isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+        leaders = {each.partition: each.leader for each in described.partitions}
+        by_leader: dict[int, dict[int, int]] = {}
+        for partition, offset in offsets.items():
+            if (leader := leaders.get(partition, -1)) >= 0:
+                by_leader.setdefault(leader, {})[partition] = offset
+
+        async def ask(leader: int, asked: dict[int, int]) -> dict[int, FetchedPartition]:
+            try:
+                return await self._fetch(
+                    leader, described, asked, max_bytes, max_wait_ms, isolation, partition_max_bytes
+                )
+            except (KafkaError, OSError):
+                return {}
+
+        answers = await asyncio.gather(*(ask(*each) for each in by_leader.items()))
+        found: dict[int, FetchedRecords | KafkaError] = {}
+        for answer in answers:
+            for partition, told in answer.items():
+                error = error_of(told.error, f"{topic}-{partition}")
+                found[partition] = error or _fetched(told, offsets[partition])
+        if len(found) < len(offsets) or any(isinstance(e, KafkaError) for e in found.values()):
+            self._topics.pop(topic, None)
+        return found
+
     async def offset_at(self, broker: int, topic: str, partition: int, timestamp: int) -> int:
         """As `offset`, of this replica, whoever leads; -1 if it has no record so young. It is asked once."""
         return await self._ask_offset(broker, topic, partition, timestamp, DEBUGGING_REPLICA)
@@ -553,6 +608,7 @@ class Client:
         max_bytes: int,
         max_wait_ms: int = 0,
         isolation_level: int = READ_UNCOMMITTED,
+        partition_max_bytes: int | None = None,
     ) -> dict[int, FetchedPartition]:
         """From an offset of each partition on, at most `max_bytes` in all, but at least one whole batch if there is one."""
         channel = await self.connections.to(broker)
@@ -573,7 +629,7 @@ class Client:
                     fetch_offset=offset,
                     last_fetched_epoch=-1,
                     log_start_offset=-1,
-                    max_bytes=max_bytes,
+                    max_bytes=max_bytes if partition_max_bytes is None else partition_max_bytes,
                 )
                 for partition, offset in offsets.items()
             ],

@@ -10,7 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from ottla.client.client import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED, TOPIC_RESOURCE, Client
+from ottla.client.client import (
+    CONSUMER,
+    DEBUGGING_REPLICA,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    TOPIC_RESOURCE,
+    Client,
+)
 from ottla.client.connections import check, error_of
 from ottla.client.model import Config
 from ottla.client.transaction_admin import OpenTransaction
@@ -107,7 +115,7 @@ class ClusterAdmin:
         fields = {"topics": None}
         answer = await self._connections.ask(ApiKey.DESCRIBE_LOG_DIRS, fields, broker=broker)
         check(field(answer, "error_code", 0), f"log directories of broker {broker}")
-        full = field(answer, "ottla_full_log_dirs", "").splitlines()
+        full = field(answer, "ottla_full_log_dirs", b"").decode().splitlines()
         return [
             _log_dir(broker, each)._replace(refuses_records=each.log_dir in full)
             for each in answer.results
@@ -146,6 +154,16 @@ class ClusterAdmin:
     ) -> dict[Place, int]:
         """By partition that this broker leads, as `Client.offset`, but -1 if no record is as young. Partitions with
         an error are left out."""
+        isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+        return await self._offsets(broker, places, timestamp, CONSUMER, isolation)
+
+    async def log_ends(self, broker: int, places: Iterable[Place]) -> dict[Place, int]:
+        """Where the logs of these replicas of this broker end, whoever leads. Those that it does not have are left out."""
+        return await self._offsets(broker, places, LATEST, DEBUGGING_REPLICA, READ_UNCOMMITTED)
+
+    async def _offsets(
+        self, broker: int, places: Iterable[Place], timestamp: int, replica: int, isolation: int
+    ) -> dict[Place, int]:
         topics = [
             {
                 "name": topic,
@@ -157,8 +175,8 @@ class ClusterAdmin:
             for topic, numbers in groupby(sorted(places), lambda place: place[0])
         ]
         fields = {
-            "replica_id": CONSUMER,
-            "isolation_level": READ_COMMITTED if committed else READ_UNCOMMITTED,
+            "replica_id": replica,
+            "isolation_level": isolation,
             "topics": topics,
         }
         answer = await self._connections.ask(ApiKey.LIST_OFFSETS, fields, broker=broker)
@@ -169,10 +187,50 @@ class ClusterAdmin:
             if not int(each.error_code)
         }
 
+    async def leader_epochs(
+        self, broker: int, place: Place, epoch: int, log_end: int, limit: int
+    ) -> list[tuple[int, int]]:
+        """The newest leader epochs in a log and where each begins, rising; from the partition's leader, in `epoch`, whose log
+        ends at `log_end`. The first one that is told may begin earlier, if there are more than `limit`."""
+        topic, number = place
+        found: list[tuple[int, int]] = []
+        end = log_end
+        while len(found) < limit:
+            partition = {
+                "partition": number,
+                "current_leader_epoch": -1,
+                "leader_epoch": epoch - 1,
+            }
+            fields = {"replica_id": -1, "topics": [{"topic": topic, "partitions": [partition]}]}
+            answer = await self._connections.ask(
+                ApiKey.OFFSET_FOR_LEADER_EPOCH, fields, broker=broker
+            )
+            told = answer.topics[0].partitions[0]
+            check(told.error_code, f"leader epochs of {topic}-{number}")
+            start = int(told.end_offset) if told.leader_epoch >= 0 else 0
+            if start < end or not found:
+                found.append((epoch, max(start, 0)))
+            if told.leader_epoch < 0:
+                break
+            epoch, end = int(told.leader_epoch), start
+        return found[::-1]
+
     async def open_transactions(
         self, broker: int, places: Iterable[Place]
     ) -> dict[Place, tuple[OpenTransaction, ...]]:
         """By partition that this broker leads and in which a transaction is open, the oldest first."""
+        found = {}
+        for place, producers in (await self.producers(broker, places)).items():
+            opened = [each for each in producers if each.start_offset >= 0]
+            if opened:
+                found[place] = tuple(sorted(opened, key=lambda each: each.start_offset))
+        return found
+
+    async def producers(
+        self, broker: int, places: Iterable[Place]
+    ) -> dict[Place, tuple[OpenTransaction, ...]]:
+        """By partition that this broker leads: the idempotent producers that it knows. `start_offset` is -1 for those
+        without an open transaction."""
         topics = [
             {"name": topic, "partition_indexes": [number for _, number in numbers]}
             for topic, numbers in groupby(sorted(places), lambda place: place[0])
@@ -180,28 +238,22 @@ class ClusterAdmin:
         answer = await self._connections.ask(
             ApiKey.DESCRIBE_PRODUCERS, {"topics": topics}, broker=broker
         )
-        found = {}
-        for topic in answer.topics:
-            for each in topic.partitions:
-                opened = _open_ones(each.active_producers)
-                if opened and not int(each.error_code):
-                    found[topic.name, int(each.partition_index)] = opened
-        return found
+        return {
+            (topic.name, int(each.partition_index)): tuple(map(_producer, each.active_producers))
+            for topic in answer.topics
+            for each in topic.partitions
+            if not int(each.error_code)
+        }
 
 
-def _open_ones(producers: Iterable[Any]) -> tuple[OpenTransaction, ...]:
-    opened = [
-        OpenTransaction(
-            int(each.producer_id),
-            int(each.producer_epoch),
-            int(each.coordinator_epoch),
-            int(each.current_txn_start_offset),
-            int(each.last_timestamp),
-        )
-        for each in producers
-        if each.current_txn_start_offset >= 0
-    ]
-    return tuple(sorted(opened, key=lambda each: each.start_offset))
+def _producer(answer: Any) -> OpenTransaction:
+    return OpenTransaction(
+        int(answer.producer_id),
+        int(answer.producer_epoch),
+        int(answer.coordinator_epoch),
+        int(answer.current_txn_start_offset),
+        int(answer.last_timestamp),
+    )
 
 
 def _log_dir(broker: int, answer: Any) -> LogDirFacts:

@@ -24,6 +24,10 @@ class ClusterPicture(NamedTuple):
     brokers: list[BalancedBroker]
     partitions: list[BalancedPartition]
 
+    @property
+    def members(self) -> list[BalancedBroker]:
+        return [each for each in self.brokers if each.standing is Standing.MEMBER]
+
     def within(self, ids: Collection[int]) -> list[BalancedBroker]:
         """The brokers, of which only these may carry something. KafkaError if one of them is unknown or down."""
         living = {each.id for each in self.brokers if each.standing is Standing.MEMBER}
@@ -54,7 +58,9 @@ async def cluster_picture(
             each.id,
             each.rack,
             _capacity(dirs.get(each.id, ())),
-            Standing.MEMBER if each.id in dirs and not each.fenced else Standing.ABSENT,
+            Standing.MEMBER
+            if not each.fenced and _takes_replicas(dirs.get(each.id, ()))
+            else Standing.ABSENT,
         )
         for each in sorted(cluster.brokers)
     ]
@@ -109,6 +115,11 @@ async def _log_dirs(admin: Admin, brokers: Collection[int]) -> dict[int, list[Lo
 
     answers = await asyncio.gather(*(ask(broker) for broker in brokers))
     return {id: found for id, found in zip(brokers, answers, strict=True) if found is not None}
+
+
+def _takes_replicas(directories: Collection[LogDir]) -> bool:
+    """A broker all of whose directories are cordoned keeps what it has, and gets nothing more (KIP-1066)."""
+    return any(not each.cordoned for each in directories)
 
 
 def _capacity(directories: Collection[LogDir]) -> int | None:

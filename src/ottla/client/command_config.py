@@ -5,11 +5,13 @@ A file, not arguments: it holds passwords, and every user may read the arguments
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 
 from ottla.client.blocking import BlockingClient
 from ottla.client.connections import Address
 from ottla.config.sources import read_properties
+from ottla.runtime.seams import Network
 
 
 def read_command_config(path: str) -> dict[str, str]:
@@ -29,11 +31,18 @@ def client_from(
     timeout_s: float = 30.0,
 ) -> BlockingClient:
     """SecuritySettingError if a setting cannot be followed."""
+    network = network_from(settings)
+    return BlockingClient(bootstrap, client_id=client_id, timeout_s=timeout_s, network=network)
+
+
+def network_from(
+    settings: Mapping[str, str],
+) -> Callable[[asyncio.AbstractEventLoop], Network] | None:
+    """How such a client connects; None: by plain TCP. SecuritySettingError if a setting cannot be followed."""
     if not is_secured(settings):
-        return BlockingClient(bootstrap, client_id=client_id, timeout_s=timeout_s)
+        return None
     # Imported here: few clusters need TLS or SASL, and it takes time.
     from ottla.client.secured import network_of
     from ottla.client.security import Security
 
-    network = network_of(Security.of(settings))
-    return BlockingClient(bootstrap, client_id=client_id, timeout_s=timeout_s, network=network)
+    return network_of(Security.of(settings))

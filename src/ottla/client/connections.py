@@ -33,6 +33,10 @@ class SecurityRefused(Unreachable):
     """A broker answers, but TLS or SASL with it fails. To try again would not help."""
 
 
+class ConnectionsClosed(Unreachable):
+    """The client was closed, for good: nothing is asked with its rights any more."""
+
+
 class LoginWanted(SecurityRefused):
     """The broker's listener has SASL, and we have not logged in."""
 
@@ -85,10 +89,13 @@ class BrokerConnections:
         self._client_id = client_id
         self._patient = patient
         self._channels: dict[Address, Channel] = {}
+        self._is_closed = False
         self._served: WeakSet[Channel] = WeakSet()
         """Those that have answered something that only a client that is let in is answered."""
 
     def close(self) -> None:
+        """For good. Whoever waits for an answer gets an error, and whoever asks again ConnectionsClosed."""
+        self._is_closed = True
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
@@ -97,18 +104,24 @@ class BrokerConnections:
         self.addresses = {id: (host, port) for id, host, port in brokers}
 
     async def at(self, address: Address) -> Channel:
-        """OSError or TimeoutError if no broker answers there."""
+        """OSError or TimeoutError if no broker answers there. ConnectionsClosed if this client was closed."""
+        self._check_open()
         channel = self._channels.get(address)
         if channel is None or channel.closed:
             async with asyncio.timeout(min(CONNECT_TIMEOUT_S, self.timeout_s)):
                 channel = await Channel.open(self._network, *address, self._client_id)
                 try:
                     await channel.negotiate()
+                    self._check_open()
                 except BaseException:
                     channel.abort()
                     raise
             self._channels[address] = channel
         return channel
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectionsClosed("this client was closed")
 
     async def to(self, broker: int) -> Channel:
         """ConnectionError if the broker is not one of the cluster's live ones."""
@@ -222,7 +235,7 @@ class BrokerConnections:
             except OSError:
                 if loop.time() > deadline:
                     raise
-            except SecurityRefused:
+            except (SecurityRefused, ConnectionsClosed):
                 raise
             except Unreachable:
                 if not self._patient or loop.time() > deadline:

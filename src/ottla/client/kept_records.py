@@ -8,7 +8,7 @@ from typing import Any
 from ottla.client.client import Client
 from ottla.losses.manifest import Manifest, from_json
 from ottla.wire import kept_records as wire
-from ottla.wire.apis import KEPT_RECORDS, PRIVATE_VERSION
+from ottla.wire.apis import PRIVATE_VERSION, PrivateApi
 from ottla.wire.errors import ErrorCode, KafkaError
 
 
@@ -35,8 +35,15 @@ async def _ask(
     connections = client.connections
     channel = await connections.to(broker)
     answer, records = await connections.call(
-        channel, KEPT_RECORDS, PRIVATE_VERSION, wire.write_request(question), wire.read_response
+        channel,
+        PrivateApi.KEPT_RECORDS,
+        PRIVATE_VERSION,
+        wire.write_request(question),
+        wire.read_response,
     )
     if answer.get("error") is not None:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"broker {broker}: {answer['error']}")
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+        if "authorization" in answer["error"]:
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        raise KafkaError(code, f"broker {broker}: {answer['error']}")
     return answer, records

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-from ottla.balance.load import BrokerLoad, read_load, read_loads
+from ottla.balance.load import HOUR, MINUTE, BrokerLoad, read_load, read_loads
 from ottla.client.admin import Place
 from ottla.client.client import Client
 from ottla.client.connections import Unreachable
 from ottla.wire import private_json
-from ottla.wire.apis import LOAD, PRIVATE_VERSION
+from ottla.wire.apis import PRIVATE_VERSION, PrivateApi
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 
 API = "Load"
@@ -23,6 +23,13 @@ class OwnLoad(NamedTuple):
     load: BrokerLoad
     rates: dict[Place, float]
     """Bytes per second in and out of the partitions that it leads."""
+    history_s: float = 0.0
+    """For how long it has looked. What it says of a window that is longer is of this time alone."""
+
+    @property
+    def disk_growth(self) -> tuple[float, float]:
+        """Bytes per second, of the last minute and of the last hour."""
+        return self.load.rates[MINUTE].disk_growth, self.load.rates[HOUR].disk_growth
 
 
 async def cluster_loads(client: Client) -> dict[int, BrokerLoad]:
@@ -50,7 +57,7 @@ async def own_load(client: Client, broker: int) -> OwnLoad:
         for topic, number, leads, _, rate_in, rate_out in answer["partitions"]
         if leads
     }
-    return OwnLoad(load, rates)
+    return OwnLoad(load, rates, float(answer.get("history_s", 0.0)))
 
 
 async def own_loads(client: Client) -> dict[int, OwnLoad]:
@@ -81,7 +88,7 @@ async def _ask(client: Client, broker: int, question: str) -> dict[str, Any]:
     channel = await connections.to(broker)
     answer, _ = await connections.call(
         channel,
-        LOAD,
+        PrivateApi.LOAD,
         PRIVATE_VERSION,
         private_json.write_request({"ask": question}),
         lambda frame, start: private_json.read_response(frame, start, API),

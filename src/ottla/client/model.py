@@ -116,6 +116,7 @@ class ReplicaOffsets(NamedTuple):
     log_end: int
     high_watermark: int | None
     """None: the fetch that asks for it failed."""
+    last_epoch: int = -1
 
 
 class ReplicaInfo(NamedTuple):
@@ -130,6 +131,8 @@ class ReplicaInfo(NamedTuple):
     high_watermark: int | None
     lag: int | None
     """Records that the leader has and this replica does not have."""
+    last_epoch: int = -1
+    """The leader epoch of its last record. Only ottla says it: Kafka names the epoch of the leader."""
 
 
 class TransactionMarker(NamedTuple):

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 
 from ottla.client.security import Security, tls_refusal
 from ottla.runtime.seams import (
@@ -112,8 +112,8 @@ class SecuredConnection(asyncio.Protocol):
     # -- what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have asyncio's methods, and are no instances of its classes.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._received += data

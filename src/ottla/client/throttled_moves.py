@@ -2,17 +2,21 @@
 
 A throttle is two lists of replicas on each topic and two rates on each broker, in the cluster's metadata. Whoever sets
 them must remove them: a throttle that is left over slows down every later catching up of these replicas. A command may
-die, so every command about moves looks for left-over ones and removes them when nothing is being moved. What people set
-by hand for all replicas ("*") is theirs, and stays.
+die, so every command that moves something also removes what is left over.
+
+Several commands may move replicas at a time, so none owns the lists. One rule serves all: a list names what is being
+copied. Each command adds what it begins, and whoever ends removes the names of what is copied no more; the rates go with
+the last name. A topic with "*" is throttled by somebody's own wish: it stays, and so do the rates of all brokers.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ottla.client.admin import BROKER, TOPIC, Admin, Place
+from ottla.client.admin import BROKER, TOPIC, Admin, Edit, Place
 from ottla.client.client import Client
 from ottla.client.connections import Unreachable
 from ottla.client.model import Reassignment
@@ -27,7 +31,10 @@ LEADER_RATE, FOLLOWER_RATE = (
 DIRECTORY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+LISTS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
 ALL_REPLICAS = "*"
+BROKER_PATIENCE_S = 5.0
+"""For one broker, which may have died a moment ago."""
 SET_ON_TOPIC, SET_ON_BROKER = 1, 2
 """Kafka's sources of settings: of this topic, of this broker at run time."""
 
@@ -55,19 +62,66 @@ def copying(
     return found
 
 
-class LeftOver(NamedTuple):
-    """Throttles that somebody set and did not remove."""
+class NamedReplicas(NamedTuple):
+    """The two lists of a topic: pairs of partition and broker, as Kafka writes them (`0:1`)."""
 
-    topics: tuple[str, ...]
-    brokers: tuple[int, ...]
+    leaders: frozenset[str]
+    followers: frozenset[str]
+
+    @property
+    def has_all(self) -> bool:
+        return ALL_REPLICAS in self.leaders | self.followers
+
+    @staticmethod
+    def of(topic: str, moves: Mapping[Place, Copying]) -> NamedReplicas:
+        mine = [(p, move) for (name, p), move in moves.items() if name == topic]
+        return NamedReplicas(
+            frozenset(f"{p}:{b}" for p, move in mine for b in move.sources),
+            frozenset(f"{p}:{b}" for p, move in mine for b in move.destinations),
+        )
+
+    def without(self, other: NamedReplicas) -> NamedReplicas:
+        return NamedReplicas(self.leaders - other.leaders, self.followers - other.followers)
+
+    def destinations(self, number: int) -> set[int]:
+        """Brokers to which a partition is copied."""
+        pairs = (each.split(":") for each in self.followers)
+        return {int(broker) for partition, broker in pairs if partition == str(number)}
+
+    def of_partitions(self, numbers: Collection[int]) -> NamedReplicas:
+        wanted = {str(number) for number in numbers}
+        return NamedReplicas(
+            *(frozenset(each for each in names if each.split(":")[0] in wanted) for names in self)
+        )
 
     def __bool__(self) -> bool:
-        return bool(self.topics or self.brokers)
+        return bool(self.leaders or self.followers)
+
+
+class LeftOver(NamedTuple):
+    """Throttles of what is not being copied."""
+
+    replicas: Mapping[str, NamedReplicas]
+    """By topic: names to take from its lists."""
+    brokers: tuple[int, ...]
+    """Rates that are for nothing any more."""
+    is_in_part: bool = False
+    """Other replicas are still copied: whoever copies them will remove this, too."""
+
+    def __bool__(self) -> bool:
+        return bool(self.replicas or self.brokers)
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted(self.replicas)
 
     def __str__(self) -> str:
         topics = f"topics {','.join(self.topics)}" if self.topics else ""
         brokers = f"brokers {','.join(map(str, self.brokers))}" if self.brokers else ""
         return " and ".join(filter(None, (topics, brokers)))
+
+
+NOTHING = NamedReplicas(frozenset(), frozenset())
 
 
 class MoveThrottle:
@@ -76,16 +130,34 @@ class MoveThrottle:
         self._admin = Admin(client)
 
     async def name_replicas(self, moves: Mapping[Place, Copying]) -> None:
-        """Say which replicas the rates are for."""
+        """Say which replicas the rates are for, and no others, as Kafka's own tool does."""
         for topic in sorted({topic for topic, _ in moves}):
-            of_topic = {p: move for (name, p), move in moves.items() if name == topic}
-            leaders = {f"{p}:{b}" for p, move in of_topic.items() for b in move.sources}
-            followers = {f"{p}:{b}" for p, move in of_topic.items() for b in move.destinations}
+            names = NamedReplicas.of(topic, moves)
             changes = [
-                (LEADER_REPLICAS, ",".join(sorted(leaders))),
-                (FOLLOWER_REPLICAS, ",".join(sorted(followers))),
+                (name, ",".join(sorted(members)))
+                for name, members in zip(LISTS, names, strict=True)
             ]
             await self._admin.alter_configs({(TOPIC, topic): changes})
+
+    async def add_replicas(self, moves: Mapping[Place, Copying]) -> None:
+        """The rates are for these, too. Topics that are gone have nothing to throttle."""
+        topics = {topic for topic, _ in moves}
+        known = await self.named(topics)
+        for topic in sorted(topics & known.keys()):
+            if not known[topic].has_all:
+                missing = NamedReplicas.of(topic, moves).without(known[topic])
+                await self._edit(topic, Edit.APPEND, missing)
+
+    async def _edit(self, topic: str, edit: Edit, names: NamedReplicas) -> None:
+        changes = {
+            name: sorted(members) for name, members in zip(LISTS, names, strict=True) if members
+        }
+        try:
+            if changes:
+                await self._admin.edit_lists((TOPIC, topic), edit, changes)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
 
     async def limit(
         self,
@@ -117,61 +189,78 @@ class MoveThrottle:
             try:
                 if broker not in living:
                     raise ConnectionError(f"broker {broker} is down")
-                await self.limit([broker], rate)
+                async with asyncio.timeout(BROKER_PATIENCE_S):
+                    await self.limit([broker], rate)
             except (OSError, Unreachable):
                 missed.append(broker)
         return missed
 
-    async def left_over(self) -> LeftOver:
-        """What is set. It is left over if nothing is being moved, which the caller must know."""
-        topics, has_all = await self._throttled_topics()
-        brokers = [] if has_all else await self._throttled_brokers()
-        return LeftOver(tuple(topics), tuple(brokers))
-
-    async def remove(self, found: LeftOver) -> None:
-        """Also where a topic was deleted, or a broker died, in between."""
-        await self.limit_living(found.brokers, None)
-        for topic in found.topics:
-            with suppress(KafkaError):
-                await self.clear((), [topic])
-
-    async def _throttled_topics(self) -> tuple[list[str], bool]:
-        """Topics with a list of replicas, and whether some topic throttles all of its replicas."""
-        names = {each.name for each in await self._admin.list_topics()} | UNLISTED_TOPICS
-        topics, has_all = [], False
-        for name, values in (await self._topic_settings(sorted(names))).items():
-            if ALL_REPLICAS in values:
-                has_all = True
-            elif any(values):
-                topics.append(name)
-        return topics, has_all
-
-    async def _topic_settings(self, names: Collection[str]) -> dict[str, list[str]]:
-        """Topics that are gone are left out."""
-        keys = [LEADER_REPLICAS, FOLLOWER_REPLICAS]
+    async def named(self, topics: Collection[str] | None = None) -> dict[str, NamedReplicas]:
+        """The lists of these topics, or of all that have one. Topics that are gone are left out."""
+        wanted = topics
+        if wanted is None:
+            wanted = {each.name for each in await self._admin.list_topics()} | UNLISTED_TOPICS
         fields = {
             "resources": [
-                {"resource_type": TOPIC, "resource_name": name, "configuration_keys": keys}
-                for name in names
+                {"resource_type": TOPIC, "resource_name": name, "configuration_keys": LISTS}
+                for name in sorted(wanted)
             ],
             "include_synonyms": False,
             "include_documentation": False,
         }
         answer = await self._admin.ask(ApiKey.DESCRIBE_CONFIGS, fields)
-        return {
-            each.resource_name: [entry.value or "" for entry in each.configs if entry.name in keys]
-            for each in answer.results
-            if int(each.error_code) == ErrorCode.NONE
-        }
+        found = {}
+        for each in answer.results:
+            if int(each.error_code) == ErrorCode.NONE:
+                values = {entry.name: entry.value or "" for entry in each.configs}
+                names = NamedReplicas(
+                    *(frozenset(filter(None, values.get(name, "").split(","))) for name in LISTS)
+                )
+                if names or topics is not None:
+                    found[each.resource_name] = names
+        return found
 
-    async def _throttled_brokers(self) -> list[int]:
+    async def left_over(
+        self, named: Mapping[str, NamedReplicas], copied: Collection[Place]
+    ) -> LeftOver:
+        """Of these lists, what names no partition that is being copied; and the rates, if nothing else is named."""
+        gone = {}
+        for topic, names in named.items():
+            here = [number for name, number in copied if name == topic]
+            if not names.has_all and (old := names.without(names.of_partitions(here))):
+                gone[topic] = old
+        in_use = any(names.without(gone.get(topic, NOTHING)) for topic, names in named.items())
+        brokers = [] if in_use else await self.limited_brokers()
+        return LeftOver(gone, tuple(brokers), in_use)
+
+    async def remove(self, found: LeftOver) -> None:
+        """Also where a topic was deleted, or a broker died, in between. The rates stay if somebody has begun something."""
+        known = await self.named(found.replicas)
+        for topic, old in sorted(found.replicas.items()):
+            if topic not in known:
+                continue
+            if known[topic].without(old):
+                await self._edit(topic, Edit.SUBTRACT, old)
+            else:
+                with suppress(KafkaError):
+                    await self.clear((), [topic])
+        if not found.brokers:
+            return
+        # The broker that is asked may not know of the removal yet.
+        now = (await self.named()).items()
+        if not any(names.without(found.replicas.get(topic, NOTHING)) for topic, names in now):
+            await self.limit_living(found.brokers, None)
+
+    async def limited_brokers(self) -> list[int]:
+        """Those that have a rate, of those that answer."""
         found = []
         for each in (await self._client.metadata([])).brokers:
             resource = (BROKER, str(each.id))
             try:
-                entries = await self._admin.describe_configs(
-                    [resource], keys=[LEADER_RATE, FOLLOWER_RATE]
-                )
+                async with asyncio.timeout(BROKER_PATIENCE_S):
+                    entries = await self._admin.describe_configs(
+                        [resource], keys=[LEADER_RATE, FOLLOWER_RATE]
+                    )
             except (OSError, Unreachable):
                 continue  # it has just died
             if any(

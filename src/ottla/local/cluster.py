@@ -4,6 +4,7 @@ DIR/cluster.json                the nodes, their ports and their process ids
 DIR/node-1/server.properties    the node's settings
 DIR/node-1/node.log             what the node logs and prints
 DIR/node-1/data/                its log directory, in Kafka's layout
+DIR/console.log                 what the console prints, if there is one
 
 A secure cluster has more: see `local.secure`.
 """
@@ -22,7 +23,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ottla.local.disks import trouble_with
+from ottla.local.console import LocalConsole, kill_console, start_console, stop_console
+from ottla.local.disks import is_gone, trouble_with
 from ottla.local.errors import (
     Conflict,
     DamagedCluster,
@@ -42,6 +44,7 @@ CONTROLLERS_MAX = 3  # a larger quorum would only be slower on one machine
 READY_TIMEOUT_S = 60.0
 NEWS_EVERY_S = 5.0
 STOP_PATIENCE_S = 60.0
+READY_LINE = b"node is ready"
 RUNNING, STOPPED, KILLED, DIED = "running", "stopped", "killed", "died"
 OF_EACH_NODE = (
     "node.id",
@@ -136,8 +139,14 @@ class LocalCluster:
         secure: bool = False,
         hosts: Sequence[str] = (),
         dynamic_voters: bool = False,
+        per_machine: int | None = None,
+        console: LocalConsole | None = None,
     ) -> None:
         self.directory = directory
+        self.console = console
+        """The console beside it; None if there never was one."""
+        self.per_machine = per_machine
+        """How many nodes stand for one machine. None: nothing is said about machines, and each may be one."""
         self.dynamic_voters = dynamic_voters
         """Whether voters may change: then each has a directory id, and no setting names them."""
         self.cluster_id = cluster_id
@@ -161,6 +170,8 @@ class LocalCluster:
                 secure=content.get("secure", False),
                 hosts=content.get("hosts", ()),
                 dynamic_voters=content.get("dynamic_voters", False),
+                per_machine=content.get("per_machine"),
+                console=None if "console" not in content else LocalConsole(**content["console"]),
             )
         except (FileNotFoundError, NotADirectoryError):
             raise NoCluster(f"{directory}: no cluster here") from None
@@ -179,15 +190,18 @@ class LocalCluster:
         secure: bool = False,
         hosts: Sequence[str] = (),
         dynamic_voters: bool = False,
+        per_machine: int | None = None,
     ) -> LocalCluster:
         """`port`: the first one, or 0 for free ones. `settings`: of every node, in addition to those that it needs.
         `metrics`: every node serves its metrics. `secure`: see `local.secure`; with `hosts`, clients reach it from
-        other machines."""
+        other machines. `per_machine`: so many nodes have the same `broker.rack`, which names their machine."""
         if directory.exists() and any(name.name != ".lock" for name in directory.iterdir()):
             raise Conflict(
                 f"{directory}: is not empty and holds no cluster; choose another directory"
             )
-        controllers = min(count, CONTROLLERS_MAX)
+        # A machine that is lost must take only one controller with it.
+        of_controllers = list(range(1, count + 1, per_machine or 1))[:CONTROLLERS_MAX]
+        controllers = len(of_controllers)
         needed = count + controllers + (count if metrics else 0) + (count if secure else 0)
         ports = free_ports(needed) if port == 0 else list(range(port, port + needed))
         if max(ports) > 65535:
@@ -200,7 +214,7 @@ class LocalCluster:
             LocalNode(
                 id,
                 ports[id - 1],
-                ports[count + id - 1] if id <= controllers else None,
+                ports[count + of_controllers.index(id)] if id in of_controllers else None,
                 ports[count + controllers + id - 1] if metrics else None,
                 ports[needed - count + id - 1] if secure else None,
             )
@@ -213,6 +227,7 @@ class LocalCluster:
             secure=secure,
             hosts=hosts,
             dynamic_voters=dynamic_voters,
+            per_machine=per_machine,
         )
         if settings:
             cluster._check(settings)
@@ -240,6 +255,10 @@ class LocalCluster:
             content |= {"secure": True, "hosts": self.hosts}
         if self.dynamic_voters:
             content["dynamic_voters"] = True
+        if self.per_machine is not None:
+            content["per_machine"] = self.per_machine
+        if self.console is not None:
+            content["console"] = asdict(self.console)
         file = self.directory / "cluster.json"
         temporary = file.with_name("cluster.json.new")
         text = json.dumps(content, indent=1) + "\n"
@@ -264,6 +283,8 @@ class LocalCluster:
 
     def purge(self) -> None:
         self.kill()
+        if self.console is not None:
+            kill_console(self.console)
         shutil.rmtree(self.directory)
 
     def node_directory(self, id: int) -> Path:
@@ -290,6 +311,8 @@ class LocalCluster:
         from ottla.config.node_settings import TABLE
 
         fixed = (*OF_EACH_NODE, *(SECURED if self.secure else ()))
+        if self.per_machine is not None:
+            fixed = (*fixed, "broker.rack")
         own = {name for row in TABLE if row.name in fixed for name in row.names}
         for name in own & settings.keys():
             raise InvalidUse(f"{name}: every node gets its own", parameter="settings")
@@ -301,8 +324,9 @@ class LocalCluster:
             raise InvalidUse(reason, parameter="settings") from None
 
     def _settings(self, node: LocalNode) -> dict[str, str]:
-        count = len(self.nodes)
-        factor = min(3, count)
+        # No two replicas of a partition share a machine, unless somebody asks for more replicas than there are machines.
+        machines = len({self.machine_of(id) for id in self.nodes})
+        factor, in_sync = min(3, machines), min(2, machines)
         controllers = [each for each in self.nodes.values() if each.controller_port is not None]
         quorum = {
             "controller.quorum.voters": ",".join(
@@ -334,11 +358,13 @@ class LocalCluster:
             **quorum,
             "log.dirs": self.node_directory(node.id) / "data",
             "default.replication.factor": factor,
-            "min.insync.replicas": min(2, count),
+            "min.insync.replicas": in_sync,
             "offsets.topic.replication.factor": factor,
             "transaction.state.log.replication.factor": factor,
-            "transaction.state.log.min.isr": min(2, count),
+            "transaction.state.log.min.isr": in_sync,
         }
+        if self.per_machine is not None:
+            settings["broker.rack"] = self.machine_of(node.id)
         if node.metrics_port is not None:
             settings["metrics.listeners"] = f"HTTP://{HOST}:{node.metrics_port}"
         if node.internal_port is not None:
@@ -350,6 +376,10 @@ class LocalCluster:
                 f"CLIENTS://{reached},INTERNAL://{HOST}:{node.internal_port}"
             )
         return {name: str(value) for name, value in settings.items()}
+
+    def machine_of(self, id: int) -> str:
+        """The machine that this node has, or stands for: the value of its `broker.rack`, if nodes share machines."""
+        return f"machine-{(id - 1) // (self.per_machine or 1) + 1}"
 
     # -- processes
 
@@ -445,6 +475,19 @@ class LocalCluster:
         directories = dict.fromkeys((self.node_directory(id), *self._log_directories(id)))
         return [trouble for each in directories if (trouble := trouble_with(each)) is not None]
 
+    def lost_directories(self, id: int) -> list[Path]:
+        """Its log directories, if a node that ran here has none of them any more. One that is left makes it start as before."""
+        directories = self._log_directories(id)
+        return directories if all(map(is_gone, directories)) and self._was_ready(id) else []
+
+    def _was_ready(self, id: int) -> bool:
+        """A node whose first start failed has no directory either, and has lost nothing."""
+        log = self.log_file(id)
+        try:
+            return log.with_name(f"{log.name}.1").exists() or READY_LINE in log.read_bytes()
+        except OSError:
+            return False
+
     def _log_directories(self, id: int) -> list[Path]:
         """As its file of settings has them; without one, where they would be."""
         from ottla.config.sources import read_lines
@@ -499,6 +542,20 @@ class LocalCluster:
         kind = LocalClusterError if code is None else kinds.get(code, LocalClusterError)
         return kind(f"node {id} {why}; see {node.log}")
 
+    def start_console(self, *, is_anywhere: bool = False) -> None:
+        """Unless it runs."""
+        if self.console is None or not self.console.running:
+            self.console = start_console(self.directory, self.console, is_anywhere=is_anywhere)
+            self.save()
+
+    def stop_console(self) -> bool:
+        """Whether it ran."""
+        ran = self.console is not None and self.console.running
+        if self.console is not None:
+            self.console = stop_console(self.console)
+            self._save_end()
+        return ran
+
     def stop(self, ids: list[int], patience_s: float = STOP_PATIENCE_S) -> list[int]:
         """Controlled shutdown of these nodes; returns those that had to be killed."""
         processes = {id: process for id in ids if (process := self.nodes[id].process) is not None}
@@ -547,10 +604,16 @@ class LocalCluster:
             self.nodes[id] = replace(node, pid=None, started="", ended=ended)
         self._save_end()
 
+    @property
+    def console_url(self) -> str | None:
+        """Where its console answers; None if it does not run."""
+        return self.console.url if self.console is not None and self.console.running else None
+
     def as_json(self) -> dict[str, object]:
         return {
             "bootstrap": self.bootstrap,
             "cluster_id": self.cluster_id,
+            **({} if self.console_url is None else {"console": self.console_url}),
             "nodes": [
                 {
                     "id": node.id,

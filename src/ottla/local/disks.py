@@ -8,8 +8,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ottla.log.checkpoints import META_PROPERTIES
+
 ROOM_BYTES_MIN = 1 << 20
 """A node with less room than this, in bytes, would end again at once."""
+
+
+def is_gone(directory: Path) -> bool:
+    """Whether nothing says any more that this is the log directory of a node: its disk was replaced, or it was deleted. One
+    that cannot be read is there."""
+    try:
+        os.stat(directory / META_PROPERTIES)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def trouble_with(directory: Path) -> str | None:

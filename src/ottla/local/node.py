@@ -124,7 +124,7 @@ def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
     )
     from ottla.raft.election_state import CorruptQuorumState
     from ottla.raft.snapshots import CorruptSnapshot
-    from ottla.runtime.real import real_runtime, run
+    from ottla.runtime.real import keep_for_good, real_runtime, run
 
     _begin_log(settings, log_file)
     _take_all_descriptors()
@@ -150,6 +150,7 @@ def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
             with suppress(BrokenPipeError):  # the process that started it no longer waits
                 os.write(ready_fd, b"ready\n")
             os.close(ready_fd)
+        keep_for_good()
 
     async def until_signalled() -> None:
         loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
 """A node's log: one line for each event, a fixed text first and then key=value; or one JSON object a line.
 
 Both come from the same call. In `logger.info("ISR changed partition=%s-%d isr=%s", …)` the fixed text is what stands
-before the first key; a value that has blanks is quoted. `NodeLog` writes the lines, and rotates the file that they go
+before the first key; a value that has blanks is quoted, and a long one is cut: names come from strangers. `NodeLog` writes the lines, and rotates the file that they go
 to. It never fails: a full disk costs lines, not the node.
 """
 
@@ -17,6 +17,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 STDOUT, STDERR = 1, 2
+VALUE_CHARACTERS = 2000
+"""Of a longer value a line has the beginning. Nobody reads more, and a stranger could send a megabyte."""
 
 _FIELD = re.compile(r"\s(\w+)=(\S+)")
 _CONVERSION = re.compile(r"%(?!%)[-+ #0]*\d*(?:\.\d+)?[a-zA-Z]")
@@ -55,7 +57,7 @@ def parts(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
     arguments = record.args if isinstance(record.args, tuple) else ()
     found = template(record.msg) if isinstance(record.msg, str) else None
     if found is None or sum(field.places for field in found.fields) != len(arguments):
-        return record.getMessage(), {}
+        return _cut(record.getMessage()), {}
     fields: dict[str, Any] = {}
     position = 0
     for field in found.fields:
@@ -63,8 +65,14 @@ def parts(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
         position += field.places
         is_number = len(values) == 1 and isinstance(values[0], int | float)
         whole = field.format in ("%s", "%d", "%g", "%r")
-        fields[field.key] = values[0] if is_number and whole else field.format % values
+        fields[field.key] = values[0] if is_number and whole else _cut(field.format % values)
     return found.text, fields
+
+
+def _cut(text: str) -> str:
+    if len(text) <= VALUE_CHARACTERS:
+        return text
+    return f"{text[:VALUE_CHARACTERS]}… ({len(text)} characters)"
 
 
 def quoted(value: object) -> str:

@@ -45,6 +45,15 @@ class Process(NamedTuple):
         return True
 
 
+def is_paused(pid: int) -> bool:
+    """Whether a signal has stopped the process (SIGSTOP, Ctrl-Z in its shell). Where the system does not say it: no."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] == "T"
+
+
 def started_at(pid: int) -> str | None:
     """The start time of the process, in the form that the system gives; None if it has ended or is a zombie."""
     try:
@@ -62,7 +71,7 @@ def _has_other_threads(pid: int) -> bool:
     """When a process is killed, its first thread may end before the others. Its ports stay in use until all have ended."""
     try:
         return len(os.listdir(f"/proc/{pid}/task")) > 1
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it is reaped just now
         return False
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.local.cluster import HOST, READY_TIMEOUT_S, STOP_PATIENCE_S, LocalCluster
+from ottla.local.errors import LocalClusterError
 from ottla.local.ports import free_ports
 from ottla.local.processes import Starting
 from ottla.testing.network import CLIENT, End, ProxyNetwork
@@ -217,6 +218,7 @@ class Cluster:
         """Kill all nodes and remove their files (but not a directory that was given)."""
         atexit.unregister(self.close)
         if self.nodes:
+            self._know_what_commands_started()
             self._local.kill()
         if self._network is not None:
             self._network.close()
@@ -227,6 +229,13 @@ class Cluster:
             self._warden = None
         if self._is_ours and self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _know_what_commands_started(self) -> None:
+        """A test may have used `ottla up` or `ottla nodes start`, whose processes are in the file only."""
+        with suppress(LocalClusterError):
+            for id, node in LocalCluster.load(self._local.directory).nodes.items():
+                if node.running and id in self._local.nodes:
+                    self._local.nodes[id] = node
 
     # Nodes
 

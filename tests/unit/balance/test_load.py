@@ -22,6 +22,8 @@ from ottla.balance.load import (
 )
 from ottla.balance.pace import LEAST, MOST, START, CopyPace
 from ottla.balance.patience import Patience
+from ottla.wire import messages
+from ottla.wire.apis import ApiKey
 
 
 def counters(at: float, bytes_in: int) -> LoadCounters:
@@ -55,6 +57,7 @@ def test_P38_a_young_broker_says_what_it_knows() -> None:
     assert history.rates(counters(5.0, 100))[DAY] == LoadRates()
     history.add(counters(5.0, 0))
     assert history.rates(counters(7.0, 100))[DAY].bytes_in == 50
+    assert history.seconds(counters(7.0, 100)) == 2.0, "and for how long it has looked"
 
 
 def test_P38_a_history_of_a_month_is_short() -> None:
@@ -73,7 +76,7 @@ def test_P38_a_load_travels_as_text(leaders: int, rate: float) -> None:
     assert got.rates[HOUR].bytes_in == pytest.approx(rate, abs=0.001)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "[1,2,3,4,5,[]]", "[1,2,3,4,5,[[1],[1],[0,0,0,0,0,0,0,0]]]", "\x00"])  # fmt: skip
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[1,2,3,4,5,[]]", "[1,2,3,4,5,[[1],[1],[0,0,0,0,0,0,0,0]]]", "\x00", "[Infinity,2,3,4,5,[]]", "[" * 2000])  # fmt: skip
 def test_P38_what_is_no_load_is_none(text: str) -> None:
     assert read_load(text) is None
 
@@ -86,6 +89,23 @@ def test_P38_a_new_controller_knows_all_after_the_next_heartbeats() -> None:
         second.heard(broker, load(broker, 100.0 * broker).as_text(), 3.0)
     assert first.of([1, 2, 3]) == second.of([1, 2, 3])
     assert read_loads(second.as_text([2], 4.0)) == {2: load(2, 200.0)}
+
+
+def test_P38_what_a_thousand_brokers_carry_fits_into_one_answer() -> None:
+    loads = ClusterLoads()
+    for broker in range(1000):
+        loads.heard(broker, load(broker, 1e9).as_text(), 1.0)
+    key, version = ApiKey.BROKER_HEARTBEAT, 2
+    text = loads.as_text(range(1000), 2.0)
+    data = messages.write_response(key, version, {"ottla_loads": text.encode()})
+    answer = messages.read_response(key, version, memoryview(data), 0)
+    assert len(read_loads(answer.ottla_loads.decode())) == 1000
+
+
+def test_P38_what_is_too_long_for_a_load_is_not_kept() -> None:
+    loads = ClusterLoads()
+    loads.heard(1, "x" * 30_000, 1.0)
+    assert loads.as_text([1], 2.0) == "[]"
 
 
 def test_P38_a_rack_carries_what_its_brokers_carry() -> None:
@@ -127,7 +147,7 @@ def test_P39_copying_slows_down_when_producers_wait_and_speeds_up_again() -> Non
     assert pace.read(0.05) == START // 2
     assert pace.read(0.018) == START // 2, "a little more than the quiet one is allowed"
     assert pace.read(0.011) > START // 2
-    for _ in range(100):
+    for _ in range(5):
         pace.read(0.05)
     assert pace.rate == LEAST
     for _ in range(100):
@@ -135,7 +155,42 @@ def test_P39_copying_slows_down_when_producers_wait_and_speeds_up_again() -> Non
     assert pace.rate == MOST
 
 
-def test_P39_copying_without_progress_gets_more_whatever_the_latency() -> None:
+def test_P39_copying_that_was_once_too_fast_becomes_faster_slowly() -> None:
+    pace = CopyPace(quiet_s=0.01)
+    assert pace.read(0.01) == pytest.approx(1.5 * START)
+    assert pace.read(0.01, is_settled=False) == pytest.approx(1.5 * START), "it has to settle first"
+    assert pace.read(0.05, is_settled=False) == pytest.approx(0.75 * START), (
+        "and slows down at once"
+    )
+    assert pace.read(0.01) == pytest.approx(0.75 * 1.1 * START)
+
+
+def test_P39_copying_that_does_not_come_nearer_to_its_end_gets_more_whatever_the_latency() -> None:
     pace = CopyPace(quiet_s=0.01, rate=LEAST)
-    rates = [pace.read(1.0, progress=False) for _ in range(40)]
-    assert max(rates) > LEAST
+    assert max(pace.read(1.0, closer=False) for _ in range(40)) > LEAST
+
+
+def test_P39_the_rate_stays_while_nothing_arrives_at_all() -> None:
+    """Its destination is down, or has no room: then no latency tells whether a higher rate would do."""
+    pace = CopyPace(quiet_s=0.005)
+    while pace.rate < 4 * START:
+        pace.read(0.005)
+    found = pace.read(0.05)
+    for _ in range(200):
+        pace.read(0.005, progress=False, closer=False)
+    assert pace.rate == found
+
+
+def test_P39_a_wait_that_copying_does_not_cause_is_not_held_against_it() -> None:
+    pace = CopyPace(quiet_s=0.001)
+    for _ in range(5):
+        pace.read(0.048)
+    assert pace.rate == LEAST
+    assert "producers wait 48 ms, more than the 10 ms that are allowed" in (pace.held_by or "")
+    for _ in range(40):
+        pace.read(0.048)
+    assert pace.rate > LEAST, "so long are the waits at the lowest rate, too"
+    assert pace.held_by is None
+    for _ in range(10):
+        pace.read(0.2)
+    assert pace.rate == LEAST, "and more than that is too much again"

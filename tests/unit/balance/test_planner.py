@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.balance.bound import bytes_bound
 from ottla.balance.model import (
+    DISK_FULL,
     BalancedBroker,
     BalancedPartition,
     BalancePlan,
@@ -329,3 +330,39 @@ def test_P38_a_miss_names_the_broker_the_goal_and_its_share() -> None:
     partitions = [BalancedPartition("t", 0, (1,), 1, MEGABYTE, 0.0)]
     misses = plan(brokers_of(2), partitions).misses
     assert {(miss.goal, miss.share) for miss in misses} == {(Goal.DISK, MEGABYTE / 2)}
+
+
+@settings(deadline=None, max_examples=200)
+@given(tiny_clusters(), st.lists(st.integers(1, 40), min_size=4, max_size=4))
+def test_P39_no_disk_is_filled_beyond_what_it_may_be(
+    drawn: tuple[list[BalancedBroker], list[BalancedPartition], Tolerance], room: list[int]
+) -> None:
+    brokers, partitions, tolerance = drawn
+    before = loads_of(brokers, partitions)
+    brokers = [
+        each._replace(disk_bytes=int(before[each.id].disk) + free)
+        for each, free in zip(brokers, room, strict=False)
+    ]
+    try:
+        made = plan(brokers, partitions, tolerance)
+    except Impossible:
+        return  # said, and nothing is moved
+    for each in brokers:
+        full = DISK_FULL * (each.disk_bytes or 0)
+        assert made.after[each.id].disk <= max(before[each.id].disk, full)
+
+
+def test_P39_living_replicas_do_not_move_together_while_a_rack_is_down() -> None:
+    racks = {1: "a", 2: "a", 7: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
+    brokers = [
+        BalancedBroker(id, rack, standing=Standing.ABSENT if rack == "b" else Standing.MEMBER)
+        for id, rack in racks.items()
+    ]
+    partitions = []
+    for number in range(60):
+        replicas = ((1, 2, 7)[number % 3], (3, 4)[number % 2], (5, 6)[number // 2 % 2])
+        turned = replicas[number % 3 :] + replicas[: number % 3]
+        leader = next(id for id in turned if racks[id] != "b")
+        partitions.append(BalancedPartition("t", number, turned, leader, MEGABYTE, 0.0))
+    for each in applied(partitions, plan(brokers, partitions)):
+        assert {racks[id] for id in each.replicas} == {"a", "b", "c"}

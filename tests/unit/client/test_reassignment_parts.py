@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,11 @@ from ottla.cli.errors import Failure
 from ottla.cli.reassign import parse_throttle
 from ottla.client.http_pages import metrics_address
 from ottla.client.model import Reassignment
+from ottla.client.move_pace import TOLD_AFTER_S, patiently
 from ottla.client.produce_latency import p99, read_buckets
+from ottla.client.reassigning import MoveProgress, PartitionMove
 from ottla.client.reassignment_file import BadReassignmentFile, read, written
-from ottla.client.throttled_moves import Copying, copying
+from ottla.client.throttled_moves import Copying, NamedReplicas, copying
 
 
 def test_P39_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -66,9 +70,21 @@ def test_P39_the_latency_is_that_of_what_was_answered_since() -> None:
     ]
     now = read_buckets(page)
     assert now == {0.001: 100, 0.05: 198, float("inf"): 200}
-    assert p99({}, now) == 0.05
-    assert p99({0.001: 100, 0.05: 190, float("inf"): 190}, now) == float("inf")
-    assert p99(now, now) is None
+    assert p99({}, {1: now}) == 0.05
+    before = {0.001: 100, 0.05: 190, float("inf"): 190}
+    assert p99({1: before}, {1: now}) == 0.05, "slower than the last bound that is known"
+    assert p99({1: now}, {1: now}) is None
+    assert p99({}, {1: now}, enough=201) is None
+
+
+def test_P39_the_latency_is_that_of_all_brokers_and_lies_between_two_bounds() -> None:
+    fast = {0.01: 1000, 0.02: 1000, math.inf: 1000}
+    slow = {0.01: 0, 0.02: 100, math.inf: 100}
+    assert p99({}, {1: fast}) == pytest.approx(0.0099)
+    assert p99({}, {1: fast, 2: slow}) == pytest.approx(0.01 + 0.01 * 89 / 100)
+    assert p99({2: slow}, {1: fast, 2: slow}) == pytest.approx(0.0099), "long ago"
+    restarted = {0.01: 0, 0.02: 50, math.inf: 50}
+    assert p99({2: slow}, {2: restarted}) == pytest.approx(0.01 + 0.01 * 49.5 / 50)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +111,56 @@ def test_P39_throttles_are_written_as_people_write_them() -> None:
     for wrong in ("", "fast", "-1", "0", "1e999"):
         with pytest.raises(Failure, match="give auto, none or bytes"):
             parse_throttle(wrong)
+
+
+def test_P39_the_end_of_a_move_is_not_nearer_than_its_throttle_allows() -> None:
+    """Lately is no measure: a throttle lets a burst through first."""
+    megabyte = 1_000_000
+    move = {("t", 0): PartitionMove(10 * megabyte, 100 * megabyte, False)}
+    coming = {4: 90 * megabyte}
+    burst = MoveProgress(move, 1.0, 10.0 * megabyte, megabyte, None, None, coming)
+    assert burst.seconds_left == 90
+    assert burst._replace(rate=0.5 * megabyte).seconds_left == 180
+    assert burst._replace(throttle=None).seconds_left == 9
+    assert burst._replace(rate=0.0).seconds_left is None
+
+
+def test_P39_who_waits_for_longer_than_a_moment_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def answered_after(seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        async def attempt() -> None:
+            if loop.time() < began + seconds:
+                raise ConnectionError("nobody listens")
+
+        await patiently(attempt)
+
+    asyncio.run(answered_after(0.3))
+    assert caplog.messages == []
+    asyncio.run(answered_after(TOLD_AFTER_S + 0.5))
+    assert caplog.messages == ["the cluster does not answer, asking it again why=nobody listens"]
+
+
+def test_P39_a_throttle_names_pairs_of_partition_and_broker() -> None:
+    moves = {
+        ("t", 0): Copying({1, 2}, {3}),
+        ("t", 10): Copying({1}, {3, 4}),
+        ("u", 0): Copying({1}, {2}),
+    }
+    names = NamedReplicas.of("t", moves)
+    assert names == NamedReplicas(
+        frozenset({"0:1", "0:2", "10:1"}), frozenset({"0:3", "10:3", "10:4"})
+    )
+    assert (names.destinations(0), names.destinations(10), names.destinations(1)) == (
+        {3},
+        {3, 4},
+        set(),
+    )
+    assert names.without(names.of_partitions([10])) == NamedReplicas.of(
+        "t", {("t", 0): moves["t", 0]}
+    )
+    assert not names.without(names)
+    assert NamedReplicas(frozenset({"*"}), frozenset()).has_all

@@ -55,6 +55,14 @@ def test_a_line_of_another_library_is_all_text() -> None:
     )
 
 
+@pytest.mark.parametrize("line", [TextLines(), JsonLines()])
+@pytest.mark.parametrize("format", ["group is gone group=%s", "What %s did"])
+def test_of_a_long_value_a_line_has_the_beginning(line: logging.Formatter, format: str) -> None:
+    """A stranger's name fills a frame, and each of its characters may become six."""
+    written = line.format(record(format, "\x01" * 1_000_000))
+    assert len(written) < 20_000 and "characters)" in written
+
+
 def test_a_line_without_fields_is_all_text() -> None:
     assert as_json("closing the logs") | {"at": ""} == {
         "at": "",

@@ -1,0 +1,137 @@
+"""Moves of replicas between the log directories of their brokers; of any Kafka, since it is Kafka's protocol only.
+
+A broker is asked before its replica comes, too: then it makes the replica where it is wanted. A restart of the broker forgets
+that wish, so whoever carries moves out asks again until every replica lies where it shall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.client.admin import Admin, DescribedTopic, LogDir, Place
+from ottla.client.client import Client
+from ottla.client.connections import Unreachable
+from ottla.client.reassignment_file import Replica
+from ottla.wire.errors import ErrorCode, KafkaError
+
+POLL_S = 0.5
+NOT_THERE = (ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""The replica comes later, or its broker does not know of it yet."""
+
+
+NOT_COMING = KafkaError(
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    "the metadata gives it no replica of that partition. Was the topic deleted, or the reassignment cancelled?",
+)
+
+
+class LogDirRefused(Exception):
+    """A broker does not move a replica there."""
+
+    def __init__(self, replica: Replica, path: str, why: KafkaError) -> None:
+        broker, topic, partition = replica
+        super().__init__(f"{topic}-{partition} on broker {broker} to {path}: {why}")
+
+
+class LogDirState(NamedTuple):
+    """Where a replica lies, and where it moves to."""
+
+    current: str | None
+    future: str | None
+
+
+class LogDirMoves:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._client = client
+        self._admin = Admin(client)
+
+    async def ask(self, moves: Mapping[Replica, str]) -> None:
+        """LogDirRefused unless a broker moves the replica, or will make it there."""
+        for broker in await self._living(moves):
+            targets = {(t, p): path for (id, t, p), path in moves.items() if id == broker}
+            try:
+                outcomes = await self._admin.move_to_log_dirs(broker, targets)
+            except (OSError, Unreachable):
+                continue  # it is away for a while
+            for place, error in sorted(outcomes.items()):
+                if error is not None and error.code not in NOT_THERE:
+                    raise LogDirRefused((broker, *place), targets[place], error)
+
+    async def states(self, replicas: Iterable[Replica]) -> dict[Replica, LogDirState]:
+        wanted = sorted(set(replicas))
+        found: dict[tuple[Replica, bool], str] = {}
+        for broker in await self._living(wanted):
+            for directory in await self._log_dirs(
+                broker, [(t, p) for b, t, p in wanted if b == broker]
+            ):
+                for each in directory.replicas:
+                    found[(broker, *each.place), each.future] = directory.path
+        return {
+            replica: LogDirState(found.get((replica, False)), found.get((replica, True)))
+            for replica in wanted
+        }
+
+    async def _living(self, replicas: Iterable[Replica]) -> list[int]:
+        """Their brokers, but for those that are down: a question to them would be waited for in vain."""
+        known = {each.id for each in (await self._client.metadata([])).brokers}
+        return sorted({broker for broker, _, _ in replicas} & known)
+
+    async def _log_dirs(self, broker: int, places: list[Place]) -> list[LogDir]:
+        try:
+            return await self._admin.log_dirs(broker, places)
+        except (OSError, Unreachable, KafkaError):
+            return []
+
+    async def left(self, moves: Mapping[Replica, str]) -> dict[Replica, str]:
+        """Those that do not lie where they shall."""
+        states = await self.states(moves)
+        return {replica: path for replica, path in moves.items() if states[replica] != (path, None)}
+
+    async def run(self, moves: Mapping[Replica, str]) -> AsyncIterator[int]:
+        """Until all are done. Says how many are left. A broker that is down is waited for, one that is no part of the cluster
+        any more is not."""
+        known = {each.id for each in (await self._client.describe_cluster()).brokers}
+        moves = {each: path for each, path in moves.items() if each[0] in known}
+        while left := await self.left(moves):
+            states = await self.states(left)
+            for replica in await self._not_coming([each for each in left if not any(states[each])]):
+                raise LogDirRefused(replica, left[replica], NOT_COMING)
+            await self.ask({each: path for each, path in left.items() if states[each][1] != path})
+            yield len(left)
+            await asyncio.sleep(POLL_S)
+        yield 0
+
+    async def _not_coming(self, replicas: Collection[Replica]) -> list[Replica]:
+        """Those that the metadata does not give to their brokers."""
+        try:
+            topics = await self._admin.describe_topics({topic for _, topic, _ in replicas})
+        except (OSError, Unreachable):
+            return []  # next time
+        given = {
+            (broker, topic.name, each.partition)
+            for topic in topics.values()
+            if isinstance(topic, DescribedTopic)
+            for each in topic.partitions
+            for broker in each.replicas
+        }
+        return [replica for replica in replicas if replica not in given]
+
+    async def cancel(self, replicas: Iterable[Replica]) -> list[Replica]:
+        """Those that were moving: they stay where they are."""
+        states = await self.states(replicas)
+        back = {
+            replica: state.current
+            for replica, state in states.items()
+            if state.future is not None and state.current is not None
+        }
+        await self.ask(back)
+        return list(back)
+
+    async def directories_of(self, targets: Mapping[Place, Iterable[int]]) -> dict[Replica, str]:
+        """Of the replicas of these partitions, as far as their brokers say it."""
+        replicas = [(broker, *place) for place, brokers in targets.items() for broker in brokers]
+        states = await self.states(replicas)
+        return {each: state.current for each, state in states.items() if state.current is not None}
