@@ -6,6 +6,7 @@ from disk_cluster import FIRST, SECOND, DiskCluster, key
 
 from ottla.log.room import Level
 from ottla.sim.engine.world import World
+from ottla.sim.faults.crowding import LogSpan, grew
 from ottla.wire.errors import ErrorCode
 
 HEADROOM = 400_000
@@ -74,3 +75,10 @@ def test_a_new_controller_hears_of_full_disks_with_the_next_heartbeats() -> None
         cluster.wait(lambda: cluster.decided(0).leader not in (controller, crowded))
         cluster.produce(0, 5)
         assert cluster.nothing_is_lost() and world.problems() == []
+
+
+def test_D13_a_log_that_begins_anew_at_its_leaders_start_has_not_grown() -> None:
+    assert grew(LogSpan(0, 222), LogSpan(0, 224))
+    assert grew(LogSpan(222, 222), LogSpan(223, 224))
+    assert not grew(LogSpan(222, 222), LogSpan(224, 224)), "seed 100276"
+    assert not grew(LogSpan(0, 222), LogSpan(0, 200))

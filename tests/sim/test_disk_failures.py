@@ -78,7 +78,7 @@ def test_a_failing_disk_goes_offline_and_only_its_leaders_move(fault: str) -> No
     operation, error = FAULTS[fault]
     with World(3) as world:
         cluster = DiskCluster(world)
-        cluster.create(*EVERYWHERE, segment_bytes="1000", flush_messages="20")
+        cluster.create(*EVERYWHERE, internal_segment_bytes="1000", flush_messages="20")
         cluster.produce(0)
         cluster.produce(1)
         cluster.node(1).host.disk.fail(operation, SECOND, error=error)
@@ -586,7 +586,7 @@ def test_a_clean_stop_counts_only_if_all_disks_were_closed_in_order() -> None:
 def test_a_machine_that_loses_power_comes_back_without_what_was_not_flushed(seed: int) -> None:
     with World(seed) as world:
         cluster = DiskCluster(world)
-        cluster.create(*EVERYWHERE, segment_bytes="500", flush_ms="1000")
+        cluster.create(*EVERYWHERE, internal_segment_bytes="500", flush_ms="1000")
         for _ in range(3):
             cluster.produce(0)
             cluster.produce(1)

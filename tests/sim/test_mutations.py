@@ -20,18 +20,18 @@ from ottla.sim.run.scenario import run_seed
 TROUBLE_S = 3.0
 
 QUICK = {
-    "absent_topics_are_told_to_anybody": "A4",
-    "absent_users_are_refused_at_once": "A4",
-    "answers_acks_all_at_append": "D3",
-    "fetches_before_it_has_flushed": "M4",
-    "leader_does_not_note_its_epoch": "assertion",
-    "truncates_to_its_high_watermark": "D7",
-    "shows_uncommitted_records": "C3",
-    "last_stable_offset_is_the_high_watermark": "C3",
-    "aborted_offsets_are_kept": "C4",
-    "metadata_counts_as_flushed_too_soon": "M4",
+    "absent_topics_are_told_to_anybody": {"A4"},
+    "absent_users_are_refused_at_once": {"A4"},
+    "answers_acks_all_at_append": {"D3"},
+    "fetches_before_it_has_flushed": {"M4"},
+    "leader_does_not_note_its_epoch": {"assertion"},
+    "truncates_to_its_high_watermark": {"D7"},
+    "shows_uncommitted_records": {"C3", "D11"},
+    "last_stable_offset_is_the_high_watermark": {"C3"},
+    "aborted_offsets_are_kept": {"C4"},
+    "metadata_counts_as_flushed_too_soon": {"M4"},
 }
-"""Those that the first seeds notice within seconds, and by which invariant."""
+"""Those that the first seeds notice within seconds, and the rules of which one does."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_a_mutation_leaves_the_product_as_it_was(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(QUICK))
 def test_random_seeds_notice_a_known_bug_at_once(name: str) -> None:
     finding = hunt(name, 10, trouble_s=TROUBLE_S)
-    assert finding.caught_by == QUICK[name], finding
+    assert finding.caught_by in QUICK[name], finding
 
 
 @pytest.mark.slow

@@ -33,10 +33,10 @@ class JudgedTable(CompactedTable):
             random.Random(0),
             forgets_tombstones=forgets_tombstones,
         )
-        self._replicas = [(id, _log_of(values)) for id, values in enumerate(replicas, 1)]
+        self._judged = [(id, _log_of(values)) for id, values in enumerate(replicas, 1)]
 
     def _logs(self) -> list[tuple[int, Log]]:
-        return self._replicas
+        return self._judged
 
     def acknowledge(self, value: bytes, offset: int, begun_at: float) -> None:
         batch = ProducedBatch(PARTITION, 1, 0, (value,), begun_at)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from ottla.sim.faults import directories
 from ottla.sim.faults.plan import FaultPlan
 from ottla.sim.faults.registry import FAULTS, Rate, kinds
 from ottla.sim.run.options import RunOptions
@@ -31,20 +33,22 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def run_with(kind: str) -> RunOutcome:
+def run_with(kind: str, *, keep_trace: bool = False) -> RunOutcome:
     options = RunOptions.draw(SEED, TROUBLE_S)
     if kind == "change_voters":
         options.change_voters(random.Random(SEED))
+    if kind == "move_directory":
+        directories.give_two(options.settings, options.faults, random.Random(SEED))
     options.faults.use_only(kind)
     if kind in NEEDS:
         options.faults.include(NEEDS[kind])
     options.faults.every_s = EVERY_S
     # Closed and flushed segments, for those that damage them.
-    options.topic_settings |= {"segment.bytes": "2048", "flush.ms": "1000"}
+    options.topic_settings |= {"internal.segment.bytes": "2048", "flush.ms": "1000"}
     options.settings["log.flush.scheduler.interval.ms"] = "1000"
     if kind == "rot":
         options.pause_s = 0.2
-    return run_seed(SEED, options=options)
+    return run_seed(SEED, keep_trace=keep_trace, options=options)
 
 
 @pytest.mark.parametrize("kind", FAULTS)
@@ -62,3 +66,30 @@ def test_a_plan_knows_every_fault_and_draws_none_that_is_for_profiles() -> None:
     plan = FaultPlan.draw(random.Random(SEED))
     assert list(plan.weights) == list(FAULTS)
     assert not any(plan.weights[kind] for kind in kinds(Rate.PROFILE))
+
+
+def test_a_frozen_connection_carries_nothing_until_it_is_thawed_and_others_go_on() -> None:
+    outcome = run_with("freeze", keep_trace=True)
+    hosts: dict[str, frozenset[str]] = {}
+    frozen: Counter[str] = Counter()
+    ever_frozen: set[str] = set()
+    thawed, carried_again, went_on = 0, 0, 0
+    for line in outcome.trace or []:
+        _, label, *words = line.split()
+        match label, words:
+            case "connect", [one, other, source, target]:
+                hosts[one] = hosts[other] = frozenset((source, target))
+            case "freeze", _:
+                frozen.update(words)
+                ever_frozen.update(words)
+            case "thaw", _:
+                frozen.subtract(words)
+                thawed += 1
+            case "heal", _:
+                frozen.clear()
+            case "data" | "end" | "reset", [number, *_]:
+                assert frozen[number] <= 0, line
+                carried_again += number in ever_frozen
+                went_on += any(hosts[number] == hosts[other] for other in +frozen)
+    assert thawed and carried_again and went_on
+    assert not +frozen

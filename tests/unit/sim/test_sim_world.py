@@ -129,6 +129,34 @@ def test_a_way_is_free_when_nobody_blocks_it_any_more(pair: Pair) -> None:
     assert pair.world.run_until(lambda: pair.client.frames == [b"still one way"], 5)
 
 
+def test_a_frozen_connection_stalls_while_another_of_the_same_hosts_goes_on(pair: Pair) -> None:
+    assert pair.a.process is not None
+    (end,) = pair.a.process.sockets.values()
+    frozen = pair.client
+    pair.world.network.freeze(end)
+    pair.world.network.freeze(end)
+    assert not pair.is_answered(b"one", within_s=60)
+    pair.client = pair.connect()
+    assert pair.is_answered(b"beside it")
+    pair.world.network.thaw(end)
+    pair.world.run_for(5)
+    assert frozen.frames == [] == pair.accepted[0].frames
+    assert frozen.lost == []
+    pair.world.network.thaw(end)
+    assert pair.world.run_until(lambda: frozen.frames == [b"one"], 5)
+
+
+def test_the_end_of_a_frozen_connection_is_heard_when_it_is_healed(pair: Pair) -> None:
+    assert pair.a.process is not None
+    (end,) = pair.a.process.sockets.values()
+    pair.world.network.freeze(end)
+    pair.client.connection.close()
+    pair.world.run_for(60)
+    assert pair.accepted[0].lost == []
+    pair.world.network.heal()
+    assert pair.world.run_until(told(pair.accepted[0]), 5)
+
+
 def test_a_bridge_reaches_both_sides_that_do_not_reach_each_other() -> None:
     world = World(1)
     hosts = [world.node(name) for name in "xyz"]

@@ -38,7 +38,7 @@ PRODUCERS = 2
 REPLICAS = 3
 TOPIC_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
-    "segment.bytes": "1024",
+    "internal.segment.bytes": "1024",
     "min.cleanable.dirty.ratio": "0.01",
     "min.insync.replicas": "2",
 }
@@ -78,6 +78,8 @@ class CompactedTable:
         self._forgets_tombstones = forgets_tombstones
         self.history = History()
         self.losses: list[TableLoss] = []
+        self._replicas: set[int] = set()
+        """The nodes that have one, by the metadata."""
         self._cluster = cluster
         self._leaders = leaders
         self._random = chance
@@ -108,6 +110,7 @@ class CompactedTable:
     def decided(self, node: int, before: MetadataImage, after: MetadataImage, _: Delta) -> None:
         topic = after.topics.get(TABLE)
         decided = None if topic is None else topic.partitions[0]
+        self._replicas = set() if decided is None else set(decided.replicas)
         if decided is None or decided.leader_recovery_state != RECOVERING:
             return
         for producer in self._producers:
@@ -148,8 +151,8 @@ class CompactedTable:
             if not each.is_done
         ]
         logs = self._logs()
-        if len(logs) != REPLICAS:
-            left.append(f"the table is on {len(logs)} of {REPLICAS} nodes")
+        if (nodes := {id for id, _ in logs}) != self._replicas:
+            left.append(f"the table is on nodes {nodes}, not on {self._replicas}")
         ends = {(log.high_watermark, log.log_end) for _, log in logs}
         if len(ends) > 1 or any(high_watermark != end for high_watermark, end in ends):
             left.append(f"replicas of the table differ: {[log for _, log in logs]}")

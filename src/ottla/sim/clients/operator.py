@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from ottla.metadata.features import KRAFT_VERSION
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import TOPIC_RESOURCE
 from ottla.raft.voters import QuorumEndpoint, ReplicaKey
@@ -35,9 +36,16 @@ def _nothing() -> None:
 
 
 class Operator:
-    def __init__(self, host: SimHost, connections: ClientConnections) -> None:
+    def __init__(
+        self,
+        host: SimHost,
+        connections: ClientConnections,
+        on_reassign: Callable[[TopicPartition, Sequence[int] | None], None],
+    ) -> None:
+        """`on_reassign`: is told of each reassignment before it is asked for."""
         self._host = host
         self._connections = connections
+        self._on_reassign = on_reassign
         self._under_way: set[asyncio.Task[None]] = set()
 
     @property
@@ -72,6 +80,7 @@ class Operator:
         self, partition: TopicPartition, replicas: Sequence[int] | None, done: Done = _nothing
     ) -> None:
         """`replicas` None cancels the reassignment."""
+        self._on_reassign(partition, replicas)
         row = {"partition_index": partition.partition, "replicas": replicas}
         topic = {"name": partition.topic, "partitions": [row]}
         fields = {"topics": [topic], "timeout": TIMEOUT_MS}
@@ -81,12 +90,36 @@ class Operator:
 
         self._begin(self._ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, fields, rows, done))
 
+    def move_to_directory(
+        self, partition: TopicPartition, address: tuple[str, int], path: str, done: Done = _nothing
+    ) -> None:
+        """On the broker at this address."""
+        topics = [{"name": partition.topic, "partitions": [partition.partition]}]
+        fields = {"dirs": [{"path": path, "topics": topics}]}
+
+        async def ask() -> None:
+            with suppress(OSError, TimeoutError, InvalidFrame):
+                channel = await self._connections.at(address)
+                answer = await channel.request(
+                    ApiKey.ALTER_REPLICA_LOG_DIRS, fields, timeout_s=TIMEOUT_MS / 1000
+                )
+                rows = [row for topic in answer.results for row in topic.partitions]
+                if all(int(row.error_code) == ErrorCode.NONE for row in rows):
+                    done()
+
+        self._begin(ask())
+
     def configure(self, topic: str, name: str, value: str, done: Done = _nothing) -> None:
         config = {"name": name, "config_operation": SET, "value": value}
         resource = {"resource_type": TOPIC_RESOURCE, "resource_name": topic, "configs": [config]}
         fields = {"resources": [resource], "validate_only": False}
         key = ApiKey.INCREMENTAL_ALTER_CONFIGS
         self._begin(self._ask(key, fields, lambda answer: answer.responses, done))
+
+    def upgrade_voters(self, done: Done = _nothing) -> None:
+        update = {"feature": KRAFT_VERSION, "max_version_level": 1, "upgrade_type": 1}
+        fields = {"timeout": TIMEOUT_MS, "validate_only": False, "feature_updates": [update]}
+        self._begin(self._ask(ApiKey.UPDATE_FEATURES, fields, lambda answer: [answer], done))
 
     def add_voter(self, key: ReplicaKey, at: QuorumEndpoint, done: Done = _nothing) -> None:
         fields = {

@@ -129,6 +129,7 @@ class SimCluster:
         controllers: int = 0,
         security: ClusterSecurity | None = None,
         first_voters: int = 0,
+        upgrades_voters: bool = False,
         make_node: Callable[[Settings, Runtime], Node] = Node,
     ) -> None:
         """Combined nodes, all of them voters; `overrides` are further settings of every node (the event log and the
@@ -136,7 +137,7 @@ class SimCluster:
         `controllers`, the last so many nodes are controllers only, and all others are brokers only. With `security`,
         clients log in, and nodes have certificates.
         With `first_voters`, voters may change: the first so many nodes are formatted as voters, and all others are
-        controllers that observe.
+        controllers that observe. With `upgrades_voters`, voters are static, and may be upgraded.
         `make_node` is called at each start of a machine; another design makes another node."""
         self.world = world
         self.make_node = make_node
@@ -181,6 +182,7 @@ class SimCluster:
             self.nodes[id] = SimNode(self, id, settings, world.node(f"n{id}"))
         self.first_voters = self._format(ids[:first_voters]) if first_voters else None
         """None: they are static."""
+        self.upgrades_voters = upgrades_voters
 
     def _format(self, ids: Sequence[int]) -> VoterSet:
         chance = self.world.loop.random_for("voters")

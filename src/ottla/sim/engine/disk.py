@@ -417,6 +417,9 @@ class SimDisk:
         self._locked.append(inode)
         return SimFile(self, path, inode, locked=True)
 
+    def device(self, path: str) -> int:
+        return 0
+
     def usage(self, path: str) -> tuple[int, int]:
         return self.capacity_bytes, self.free_bytes
 

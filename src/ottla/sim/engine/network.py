@@ -89,6 +89,7 @@ class SimConnection(FramedConnection):
             if self._tcp.error is not None:
                 self._lose(error_reason(self._tcp.error))
             return
+        self._begin_turn()
         received = self._rest + self._tcp.read()
         self._rest = received[self._deliver_frames(memoryview(received), len(received)) :]
         if self._is_held_back:
@@ -98,8 +99,8 @@ class SimConnection(FramedConnection):
         elif self._tcp.ended:
             self._lose("closed by the peer within a frame" if self._rest else "closed by the peer")
 
-    def _deliver(self, frame: memoryview) -> None:
-        super()._deliver(frame)
+    def _deliver(self, frame: memoryview, now: float) -> None:
+        super()._deliver(frame, now)
         frame[:] = POISON * len(frame)
 
     # Sending

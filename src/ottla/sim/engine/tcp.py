@@ -206,6 +206,12 @@ class TcpSocket:
         self.fail(_reset_error())
         other.fail(_reset_error())
 
+    @property
+    def _is_blocked(self) -> bool:
+        """Nothing that this end sends arrives."""
+        network = self._network
+        return self.number in network.frozen or network.is_blocked(self.host, self.other.host)
+
     def _leave(self) -> None:
         self.gone = True
         if self._process is not None:
@@ -231,7 +237,7 @@ class TcpSocket:
         if not self._in_flight:
             return  # lost with a reset
         network = self._network
-        if self._stalled or network.is_blocked(self.host, self.other.host):
+        if self._stalled or self._is_blocked:
             self._stall()
             return
         kind, data = self._in_flight.popleft()
@@ -256,7 +262,7 @@ class TcpSocket:
 
     def _refused(self) -> None:
         network = self._network
-        if network.is_blocked(self.other.host, self.host):
+        if self.other._is_blocked:
             network.loop.after_s(SYN_RETRY_S[0], self._refused)
         else:
             self.fail(_reset_error())
@@ -276,10 +282,10 @@ class TcpSocket:
     def try_again(self) -> None:
         """The direction may be free again: send what stalled, in order."""
         network = self._network
-        if self._withheld_acknowledgement and not network.is_blocked(self.host, self.other.host):
+        if self._withheld_acknowledgement and not self._is_blocked:
             withheld, self._withheld_acknowledgement = self._withheld_acknowledgement, 0
             self._acknowledge(withheld)
-        if self._stalled and not network.is_blocked(self.host, self.other.host):
+        if self._stalled and not self._is_blocked:
             count, self._stalled = self._stalled, 0
             self._last_arrival_ns = max(
                 self._last_arrival_ns, network.loop.now_ns + network.resend_delay_ns()
@@ -292,7 +298,7 @@ class TcpSocket:
     def _acknowledge(self, count: int) -> None:
         """Let the other side send this much more. Its program is called only if it waits for room."""
         network, sender = self._network, self.other
-        if network.is_blocked(self.host, sender.host):
+        if self._is_blocked:
             self._withheld_acknowledgement += count
             network.stalled[self.number] = self
             return
@@ -346,6 +352,8 @@ class TcpNetwork:
         self._hosts: dict[str, Host] = {}
         self._blocked: Counter[Way] = Counter()
         """The number of faults that block each direction."""
+        self.frozen: Counter[int] = Counter()
+        """The number of faults that freeze each connection, by the socket of either end."""
 
     # Hosts
 
@@ -419,9 +427,22 @@ class TcpNetwork:
         self.partition([name], [other for other in self._hosts if other != name])
 
     def heal(self) -> None:
-        """Free every direction. What stalled arrives late."""
+        """Free every direction and connection. What stalled arrives late."""
         self._blocked.clear()
+        self.frozen.clear()
         self.loop.trace("heal")
+        self.release_stalled()
+
+    def freeze(self, end: TcpSocket) -> None:
+        """Nothing passes on this connection, either way; other connections of the same hosts go on. New ones, too."""
+        self.frozen.update((end.number, end.other.number))
+        self.loop.trace("freeze", end.number, end.other.number)
+
+    def thaw(self, end: TcpSocket) -> None:
+        """Take back one `freeze`. The connection is free when none is left."""
+        self.frozen.subtract((end.number, end.other.number))
+        self.frozen = +self.frozen
+        self.loop.trace("thaw", end.number, end.other.number)
         self.release_stalled()
 
     def is_blocked(self, source: Host, target: Host) -> bool:

@@ -2,7 +2,7 @@
 
 Two runs of one seed must agree in every line. A line holds virtual time, a label and plain values. It never holds a
 `repr` with an address, which differs between processes. Other lines explain the events: the state of a replica, a
-decision of the controller, an action of the nemesis. These are not part of the hash.
+decision of the controller. These are not part of the hash.
 """
 
 from __future__ import annotations

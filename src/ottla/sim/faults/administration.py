@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from ottla.broker.apis.offsets import HIGH_WATERMARK
+from ottla.metadata.image import PartitionImage
+from ottla.metadata.records import NO_LEADER
 from ottla.raft.voters import ReplicaKey
+from ottla.sim.clients.mover import BALANCE, DRAIN, FACTOR, TIMEOUT_S, MoveOrder
 from ottla.sim.clients.operator import (
     PREFERRED,
     other_replicas,
@@ -45,6 +49,63 @@ class Administration(FaultContext):
     def _cancel(self, key: TopicPartition) -> None:
         self._announce(f"cancels the reassignment of {key}")
         self._operator.reassign(key, None)
+
+    def balance(self) -> bool:
+        return self._command(BALANCE)
+
+    def drain(self) -> bool:
+        return self._command(DRAIN)
+
+    def factor(self) -> bool:
+        return self._command(FACTOR)
+
+    def _command(self, kind: str) -> bool:
+        """One at a time. A quarter of them is killed on the way: the moves go on, and their throttle stays."""
+        topics = sorted(self._evidence.image.topics)
+        if self._mover.is_busy or not topics:
+            return False
+        order = MoveOrder.draw(kind, list(self._cluster.nodes), topics, self._random)
+        self._announce(str(order))
+        command = self._mover.begin(order, partial(self._count, kind))
+        if self._random.random() < 0.25:
+            self._later(0.1, self._random.choice((1.0, 10.0)), lambda: self._kill_command(command))
+        return True
+
+    def _kill_command(self, command: asyncio.Task[None]) -> None:
+        if not command.done():
+            self._announce("kills the command that moves replicas")
+            command.cancel()
+            mark("move command killed")
+
+    def cancel_moves(self) -> bool:
+        """Also those of a command that still runs. If nothing is being moved, something is from now on, slowly."""
+        decided = [
+            each for topic in self._evidence.image.topics.values() for each in topic.partitions
+        ]
+        if not any(each.adding or each.removing for each in decided):
+            found = self._some_partition()
+            if found is None or not self._move_slowly(*found):
+                return False
+        self._later(0.0, self._random.choice((0.1, 0.5)), self._cancel_all)
+        return True
+
+    def _move_slowly(self, key: TopicPartition, partition: PartitionImage) -> bool:
+        """To a broker that gets nothing from the leader for a while."""
+        others = [id for id in self._cluster.nodes if id not in partition.replicas]
+        if not others or partition.leader == NO_LEADER:
+            return False
+        newcomer = self._random.choice(others)
+        leader = self._cluster.nodes[partition.leader].host.name
+        wished = [newcomer, *partition.replicas[:-1]]
+        self._announce(f"moves {key} from {list(partition.replicas)} to {wished}")
+        self._slow(leader, self._cluster.nodes[newcomer].host.name, 0.5, 3.0)
+        self._operator.reassign(key, wished)
+        return True
+
+    def _cancel_all(self) -> None:
+        self._announce("cancels all moves")
+        done = partial(self._count, "cancel_moves")
+        self._mover.cancel_all(self._random.choice(TIMEOUT_S), done)
 
     def swing(self) -> bool:
         """The leadership of one partition moves round its replicas, which stay in sync. One of them may receive the
@@ -98,9 +159,15 @@ class Administration(FaultContext):
 
     def change_voters(self) -> bool:
         """A controller becomes a voter, or a voter no longer is one. The former identity of a node whose disk was replaced
-        goes first."""
+        goes first. Static voters are upgraded before anything else."""
         quorum = self._evidence.quorum
-        if not quorum.is_dynamic or self._operator.is_busy:
+        if self._operator.is_busy:
+            return False
+        if quorum.may_upgrade:
+            self._announce("upgrades the static voters")
+            self._operator.upgrade_voters(partial(self._changed, "upgraded"))
+            return True
+        if not quorum.is_dynamic:
             return False
         voters = sorted(quorum.committed_sets[-1].keys)
         lost = [key for key in voters if not quorum.is_whole(key)]
@@ -120,13 +187,24 @@ class Administration(FaultContext):
         how = self._random.choice(
             ("add", "remove", "both")
         )  # the leader makes one of both, or one after the other
+        asks = []
         if others and (how != "remove" or not leaving):
-            key = self._random.choice(others)
-            self._announce(f"adds voter {key}")
-            self._operator.add_voter(key, voter_endpoint(key.id), partial(self._changed, "added"))
+            asks.append(partial(self._add_voter, self._random.choice(others)))
         if leaving and (how != "add" or not others):
-            self._remove_voter(self._random.choice(leaving))
+            asks.append(partial(self._remove_voter, self._random.choice(leaving)))
+        controller = self._active_controller()
+        if controller is not None and self._random.random() < 0.3:
+            # So that the next leader is asked as soon as it leads.
+            self._kill(controller)
+            self._start_later(controller)
+            asks *= 3
+        for number, ask in enumerate(asks):
+            self._later(0.0, 0.6 * (number // 2), ask)
         return True
+
+    def _add_voter(self, key: ReplicaKey) -> None:
+        self._announce(f"adds voter {key}")
+        self._operator.add_voter(key, voter_endpoint(key.id), partial(self._changed, "added"))
 
     def _remove_voter(self, key: ReplicaKey) -> None:
         self._announce(f"removes voter {key}")

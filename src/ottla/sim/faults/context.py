@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from ottla.metadata.image import PartitionImage
+from ottla.sim.clients.mover import Mover
 from ottla.sim.clients.operator import (
     PREFERRED,
     Operator,
@@ -33,6 +34,7 @@ class FaultContext:
         cluster: SimCluster,
         evidence: Evidence,
         operator: Operator,
+        mover: Mover,
         chance: random.Random,
     ) -> None:
         self.counts: dict[str, int] = {}
@@ -43,6 +45,7 @@ class FaultContext:
         self._cluster = cluster
         self._evidence = evidence
         self._operator = operator
+        self._mover = mover
         self.on_wrong_disk: list[Callable[[], None]] = []
         """Called before a disk first returns other bytes than were written to it."""
         self._failing_soon: set[int] = set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import NamedTuple
 
 from ottla.sim.cluster.nodes import DATA, WATERMARK, SimCluster, SimNode
 from ottla.sim.oracle.ledger import Violation
@@ -32,7 +33,7 @@ class CrowdedDisks:
         self._is_over = False
         self._since: dict[int, float] = {}
         """Since when a node that runs has had no room at all."""
-        self._ends: dict[int, dict[TopicPartition, int]] = {}
+        self._ends: dict[int, dict[TopicPartition, LogSpan]] = {}
         self._processes: dict[int, object] = {}
         self.times = 0
 
@@ -85,7 +86,7 @@ class CrowdedDisks:
             return
         ends = _log_ends(node)
         for key, before in self._ends.get(node.id, {}).items():
-            if ends.get(key, 0) > before:
+            if key in ends and grew(before, ends[key]):
                 what = (
                     f"it grew from {before} to {ends[key]}, although its disk has had {node.host.disk.free_bytes}"
                     f" bytes left for {full_s:.1f} s"
@@ -95,8 +96,22 @@ class CrowdedDisks:
         self._ends[node.id] = ends
 
 
-def _log_ends(node: SimNode) -> dict[TopicPartition, int]:
+class LogSpan(NamedTuple):
+    start: int
+    end: int
+
+
+def grew(before: LogSpan, now: LogSpan) -> bool:
+    """A log that begins anew where its leader's begins ends later, and has no record more."""
+    return now.end > max(before.end, now.start)
+
+
+def _log_ends(node: SimNode) -> dict[TopicPartition, LogSpan]:
     logs = None if node.node is None else node.node.logs
     if logs is None:
         return {}
-    return {key: log.log_end for key, log in logs.logs.items() if log.path.startswith(DATA)}
+    return {
+        key: LogSpan(log.log_start, log.log_end)
+        for key, log in logs.logs.items()
+        if log.path.startswith(DATA)
+    }

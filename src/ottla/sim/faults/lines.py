@@ -10,7 +10,7 @@ from ottla.wire.types import TopicPartition
 
 
 class LineFaults(FaultContext):
-    """A line is cut, one way or both, or delays what it carries, or its connections are reset."""
+    """A line is cut, one way or both, or delays what it carries; its connections are reset, or one of them stalls."""
 
     def isolate(self) -> bool:
         name = self._names()[0]
@@ -69,6 +69,32 @@ class LineFaults(FaultContext):
             target = controller.host.name
             source = next(name for name in self._names() if name != target)
         self._slow(source, target, self._random.choice((0.02, 0.2, 1.0)), 15.0)
+        return True
+
+    def freeze(self) -> bool:
+        """One connection of a node, as if a firewall on its way had forgotten it. Half of the time it leads to the
+        active controller: perhaps the one for heartbeats."""
+        node = self._pick("up", "starting", "paused")
+        if node is None or node.process is None:
+            return False
+        ends = [end for end in node.process.sockets.values() if end.other.host is not end.host]
+        controller = self._active_controller()
+        if controller is not None and self._random.random() < 0.5:
+            name = controller.host.name
+            ends = [end for end in ends if end.other.host.name == name] or ends
+        if not ends:
+            return False
+        end = self._random.choice(ends)
+        self._announce(
+            f"freezes connection {end.number} of {node.host.name} with {end.other.host.name}"
+        )
+        self._network.freeze(end)
+
+        def thaw() -> None:
+            self._announce(f"thaws connection {end.number} of {node.host.name}")
+            self._network.thaw(end)
+
+        self._later(0.1, self._random.choice((1.0, 5.0, 20.0)), thaw)
         return True
 
     def tug(self) -> bool:

@@ -13,11 +13,13 @@ import random
 from dataclasses import replace
 from functools import partial
 
+from ottla.sim.clients.mover import Mover
 from ottla.sim.clients.operator import Operator
 from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.engine.tcp import NetworkConditions
 from ottla.sim.faults.administration import Administration
 from ottla.sim.faults.context import CLIENTS
+from ottla.sim.faults.directories import DirectoryFaults
 from ottla.sim.faults.disks import DiskFaults
 from ottla.sim.faults.lines import LineFaults
 from ottla.sim.faults.machines import MachineFaults
@@ -26,7 +28,7 @@ from ottla.sim.faults.registry import FAULTS
 from ottla.sim.oracle.evidence import Evidence
 
 
-class Nemesis(MachineFaults, LineFaults, DiskFaults, Administration):
+class Nemesis(MachineFaults, LineFaults, DiskFaults, DirectoryFaults, Administration):
     """All faults, struck as the plan says, and healed at the end."""
 
     def __init__(
@@ -34,10 +36,11 @@ class Nemesis(MachineFaults, LineFaults, DiskFaults, Administration):
         cluster: SimCluster,
         evidence: Evidence,
         operator: Operator,
+        mover: Mover,
         plan: FaultPlan,
         chance: random.Random,
     ) -> None:
-        super().__init__(cluster, evidence, operator, chance)
+        super().__init__(cluster, evidence, operator, mover, chance)
         self._plan = plan
         cluster.on_end.append(self._node_left)
 

@@ -63,6 +63,10 @@ class FaultPlan:
     def include(self, *kinds: str) -> None:
         self.weights |= {kind: max(1, self.weights.get(kind, 0)) for kind in kinds}
 
+    def part(self, share: float) -> int:
+        """The weight of a kind that makes this share of what the others make."""
+        return max(1, round(sum(self.weights.values()) * share))
+
     def favour(self, kind: str) -> None:
         """Two of three faults are of this kind: for profiles."""
         self.weights[kind] = 2 * sum(self.weights.values())

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from ottla.sim.faults.administration import Administration
+from ottla.sim.faults.directories import DirectoryFaults
 from ottla.sim.faults.disks import DiskFaults
 from ottla.sim.faults.lines import LineFaults
 from ottla.sim.faults.machines import MachineFaults
@@ -29,6 +30,8 @@ class Rate(Enum):
     """A run draws two or more of these kinds, with a weight of 1 to 4 each."""
     HALF_OF_RUNS = auto()
     """Troubles the whole cluster for a while: each run has it with probability 1/2, with a weight of 1 or 2."""
+    OPERATED = auto()
+    """What an operator does while faults go on: each run has it with probability 1/3 (`RunOptions.operate`)."""
     PROFILE = auto()
     """Only in runs whose profile favours it (`run.profiles`)."""
 
@@ -92,6 +95,11 @@ FAULTS: Mapping[str, FaultKind] = {
         LineFaults.slow_line,
         "one line delays everything by 0.02 to 1 s, half of the time to the active controller",
         "ends after 1 to 15 s",
+    ),
+    "freeze": FaultKind(
+        LineFaults.freeze,
+        "one connection of one node carries nothing, half of the time one to the active controller; all others go on",
+        "thawed after 0.1 to 20 s",
     ),
     "slow_disk": FaultKind(
         DiskFaults.slow_disk,
@@ -215,9 +223,44 @@ FAULTS: Mapping[str, FaultKind] = {
         "a line that was slowed for it is mended after 1 to 10 s",
         Rate.HALF_OF_RUNS,
     ),
+    "balance": FaultKind(
+        Administration.balance,
+        "`ottla balance apply`: the planner's moves for all brokers, under a throttle or without one",
+        "the command ends by itself, or is killed within 10 s; what it started goes on",
+        Rate.OPERATED,
+        takes_effect_later=True,
+    ),
+    "drain": FaultKind(
+        Administration.drain,
+        "`ottla reassign` of everything that one broker has to the others",
+        "the command ends by itself, or is killed within 10 s; what it started goes on",
+        Rate.OPERATED,
+        takes_effect_later=True,
+    ),
+    "factor": FaultKind(
+        Administration.factor,
+        "`ottla reassign` of one topic to another replication factor",
+        "the command ends by itself, or is killed within 10 s; what it started goes on",
+        Rate.OPERATED,
+        takes_effect_later=True,
+    ),
+    "cancel_moves": FaultKind(
+        Administration.cancel_moves,
+        "`ottla reassign cancel` of all that is being moved, or has just begun to",
+        "nothing to undo",
+        Rate.OPERATED,
+        takes_effect_later=True,
+    ),
     "change_voters": FaultKind(
         Administration.change_voters,
         "AddRaftVoter or RemoveRaftVoter for one controller; a voter whose disk was replaced is removed first",
+        "nothing to undo",
+        Rate.PROFILE,
+        takes_effect_later=True,
+    ),
+    "move_directory": FaultKind(
+        DirectoryFaults.move_directory,
+        "AlterReplicaLogDirs for one replica, in four of ten cases again for the other directory soon",
         "nothing to undo",
         Rate.PROFILE,
         takes_effect_later=True,

@@ -7,7 +7,7 @@ contain mutations. `python -m ottla.sim.mutate` runs seeds against each mutation
 How to add a mutation:
 
 1. Write a function with `@mutation(bug)` in the module of its theme (`logs`, `replication`, `quorum`, `cluster`,
-   `coordinators`, `image`, `disks`, `event_log`, `access`). Its name is the name of the mutation, its docstring says what it breaks, and it
+   `coordinators`, `image`, `disks`, `directories`, `moves`, `event_log`, `access`). Its name is the name of the mutation, its docstring says what it breaks, and it
    returns the patches. Take the original method before you return, and call it from the replacement:
 
        @mutation("KAFKA-13194")
@@ -26,10 +26,12 @@ from ottla.sim.mutations import (
     access,
     cluster,
     coordinators,
+    directories,
     disks,
     event_log,
     image,
     logs,
+    moves,
     quorum,
     replication,
 )
@@ -41,10 +43,12 @@ __all__ = [
     "access",
     "cluster",
     "coordinators",
+    "directories",
     "disks",
     "event_log",
     "image",
     "logs",
+    "moves",
     "quorum",
     "replication",
 ]

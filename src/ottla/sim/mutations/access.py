@@ -120,7 +120,7 @@ def sessions_do_not_end() -> list[Patch]:
     def is_session_over(self: SaslServer, now: float) -> bool:
         return False
 
-    return [Patch(SaslServer, "_is_session_over", is_session_over)]
+    return [Patch(SaslServer, "is_session_over", is_session_over)]
 
 
 # The authorizer
@@ -293,10 +293,16 @@ def fetch_sessions_are_for_everybody() -> list[Patch]:
     original = SessionCache.resume
 
     def resume(
-        self: SessionCache, request: FetchRequest, now: float, owner: object = None
+        self: SessionCache,
+        request: FetchRequest,
+        now: float,
+        owner: object = None,
+        *,
+        by_id: bool = True,
     ) -> FetchSession:
         known = self._sessions.get(request.session_id)
-        return original(self, request, now, owner if known is None else known.owner)
+        whose = owner if known is None else known.owner
+        return original(self, request, now, whose, by_id=by_id)
 
     return [Patch(SessionCache, "resume", resume)]
 

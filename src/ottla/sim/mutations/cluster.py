@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -85,8 +85,8 @@ def eligible_leaders_outlive_their_claim() -> list[Patch]:
 def fenced_broker_stays_in_sync() -> list[Patch]:
     """Fencing a broker does not change its partitions."""
 
-    def fence(draft: Draft, broker_ids: Sequence[int], cause: FenceCause) -> None:
-        fenced = [draft.image.brokers[broker_id] for broker_id in broker_ids]
+    def fence(draft: Draft, causes: Mapping[int, FenceCause]) -> None:
+        fenced = [draft.image.brokers[broker_id] for broker_id in causes]
         draft.add([brokers._registration_change(each, fenced=brokers.FENCE) for each in fenced])
 
     return [Patch(brokers, "fence", fence)]

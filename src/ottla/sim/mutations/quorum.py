@@ -12,6 +12,7 @@ from ottla.raft.election import VoteDecision
 from ottla.raft.election_state import ElectionState, QuorumStateFile, encode_state
 from ottla.raft.follower import MetadataFetcher
 from ottla.raft.journal import Diverges, Journal
+from ottla.raft.kraft_version_upgrade import KRaftVersionUpgrade
 from ottla.raft.messages import Vote
 from ottla.raft.quorum_state import QuorumState
 from ottla.raft.replication import LeaderState, advance_high_watermark
@@ -216,3 +217,14 @@ def added_voters_are_not_counted_by_their_leader() -> list[Patch]:
 
     original = LeaderState.append_voters
     return [Patch(LeaderState, "append_voters", append_voters)]
+
+
+@mutation("own (KIP-853)", likely=VOTERS)
+def an_upgrade_leaves_out_silent_voters() -> list[Patch]:
+    """Static voters that have not said which disk they have are not among the voters that an upgrade writes: fewer are a
+    majority than before."""
+
+    def check(self: KRaftVersionUpgrade, version: int) -> None:
+        self._voters = VoterSet(tuple(v for v in self._voters.voters if v.directory is not None))
+
+    return [Patch(KRaftVersionUpgrade, "check", check)]

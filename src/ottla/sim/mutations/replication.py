@@ -10,6 +10,7 @@ from ottla.broker.replication.purgatory import Purgatory, Sleeper
 from ottla.broker.server.deadlines import Deadlines
 from ottla.log.log import Log, ReadResult
 from ottla.replica import follower, high_watermark
+from ottla.replica.fetcher import AppliedAnswer, FetchConversation, Followed
 from ottla.replica.follower_progress import FollowerProgress
 from ottla.replica.isr import IsrChanges
 from ottla.replica.leader import Leadership
@@ -179,9 +180,17 @@ def does_not_wait_for_pending_members() -> list[Patch]:
     """Replicas proposed for the ISR do not count for the high watermark before the controller's answer."""
 
     def advance(leadership: Leadership, now: float) -> None:
-        partition, followers = leadership.partition, leadership.followers.values()
+        partition = leadership.partition
         if not partition.is_under_min_isr:
-            _commit(partition, [each.log_end for each in followers if each.id in partition.isr])
+            _commit(
+                partition,
+                [
+                    each.log_end
+                    for each in leadership.followers.values()
+                    if each.id in partition.isr
+                    or high_watermark.was_caught_up_lately(leadership, each, now)
+                ],
+            )
 
     return [Patch(high_watermark, "advance", advance)]
 
@@ -262,6 +271,27 @@ def session_forgets_news_between_requests() -> list[Patch]:
         return None
 
     return [Patch(SessionWatch, "partition_changed", partition_changed)]
+
+
+@mutation("own (found by a seed)")
+def records_that_came_twice_tell_nothing_else() -> list[Patch]:
+    """Two fetches are under way, and the answer to the second repeats the records of the first: its high watermark is dropped with
+    them, though the leader does not tell it again."""
+    original = FetchConversation._apply
+
+    def _apply(
+        self: FetchConversation,
+        followed: Followed,
+        answer: FetchedPartition,
+        outcome: AppliedAnswer,
+        now: float,
+    ) -> None:
+        if self._is_repeated(answer.records, followed.partition.log.log_end):
+            self._changed[followed.partition.topic_id, followed.partition.partition] = None
+        else:
+            original(self, followed, answer, outcome, now)
+
+    return [Patch(FetchConversation, "_apply", _apply)]
 
 
 @mutation("own")

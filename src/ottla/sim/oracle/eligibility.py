@@ -44,11 +44,13 @@ class EligibleLeaders:
 
     def last_resort(self, image: MetadataImage, topic_id: UUID, number: int) -> set[int]:
         """Replicas that may lead with losses when no replica is left that has everything: the last leader, or, if its
-        disk was replaced, those that were in sync with it."""
+        disk was replaced or a cancelled move took its replica away, those that were in sync with it."""
         last = self._last.get((topic_id, number))
         if last is None:
             return set()
-        return {last.leader} if self._has_its_disk(image, last) else set(last.members)
+        is_replica = last.leader in image.topics_by_id[topic_id].partitions[number].replicas
+        has_records = is_replica and self._has_its_disk(image, last)
+        return {last.leader} if has_records else set(last.members)
 
     def _has_its_disk(self, image: MetadataImage, last: LastLeadership) -> bool:
         leader = image.brokers.get(last.leader)

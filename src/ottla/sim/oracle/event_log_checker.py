@@ -117,6 +117,8 @@ class EventLogChecker:
     def unsettled(self, absent: SimNode | None) -> list[str]:
         if EVENT_LOG_TOPIC not in self._evidence.image.topics:
             return [f"{EVENT_LOG_TOPIC} is not created"]
+        if absent is not None and self._is_under_min_isr(absent):
+            return []
         return [
             f"node {node.id} has {node.node.event_log.waiting} events to write"
             for node in self._cluster.up
@@ -125,6 +127,14 @@ class EventLogChecker:
             and node.node.event_log is not None
             and node.node.event_log.waiting
         ]
+
+    def _is_under_min_isr(self, absent: SimNode) -> bool:
+        """Somebody raised min.insync.replicas of the event log, and a replica is away: then nobody can write."""
+        brokers = [
+            each.node.broker for each in self._cluster.up if each is not absent and each.node
+        ]
+        found = [broker.replicas.partitions.get(KEY) for broker in brokers if broker is not None]
+        return any(each is not None and each.is_under_min_isr for each in found)
 
     def check_end(self) -> None:
         self._check_controllers()

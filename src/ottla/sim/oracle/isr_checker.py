@@ -90,7 +90,9 @@ class IsrChecker:
         """D9: every member of the leader's ISR, and every proposed member, holds all below the high watermark."""
         leadership = partition.leadership
         # None: its disk failed in the same event, after it had committed.
-        members = partition.isr if leadership is None else leadership.isr_changes.maximal_isr
+        proposal = None if leadership is None else leadership.isr_changes.proposal
+        proposed = () if proposal is None else (id for id, _ in proposal.isr)
+        members = dict.fromkeys((*partition.isr, *proposed))
         for member in members:
             if not self._has_restarted_since(member, partition):
                 high_watermark = partition.log.high_watermark

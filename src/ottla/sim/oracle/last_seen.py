@@ -31,6 +31,8 @@ class ReplicaLastSeen:
         self.copy = copy
         self.partition: Partition | None = None
         """None while its broker does not serve it."""
+        self.directory = ""
+        """In which its log lies."""
         self.state: ComparedState | None = None
         self.committed_in = -1
         """The leader epoch in which its high watermark last moved."""

@@ -10,7 +10,7 @@ from ottla.sim.oracle.coverage import mark
 from ottla.sim.oracle.evidence import Evidence
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.last_seen import ComparedState, NodeLastSeen, ReplicaLastSeen
-from ottla.sim.oracle.ledger import EMPTY, LogCopy, SeenBatch
+from ottla.sim.oracle.ledger import EMPTY, LogCopy, RecordedLoss, SeenBatch
 from ottla.wire.types import TopicPartition
 
 
@@ -27,7 +27,7 @@ class LogChecker:
         ledger = self._evidence.ledger(key)
         known = before.copy.hash_at(start) if before is not None else None
         replica = ReplicaLastSeen(LogCopy(start, known or ledger.copy.hash_at(start) or EMPTY))
-        replica.partition = partition
+        replica.partition, replica.directory = partition, partition.log.directory
         seen.replicas[key] = replica
         disk = seen.machine.host.disk
         replica.copy.follow(disk, partition.log)
@@ -189,6 +189,14 @@ class LogChecker:
         if None not in (mine, known) and mine != known:
             assert known is not None
             replica.copy.begin_at(log.log_start, known, seen.machine.host.disk, log)
+
+    def forget_lost(self, key: TopicPartition, loss: RecordedLoss) -> None:
+        """A leader commits where another one's records are lost. A log that begins above them holds nothing that could
+        differ; whether it may begin there is D11's."""
+        for seen in self._evidence.nodes.values():
+            replica = seen.replicas.get(key)
+            if replica is not None and replica.log is not None and replica.log_start > loss.first:
+                self.forget_expired(seen, key, replica.log, replica)
 
     def check_same_batches(
         self, seen: NodeLastSeen, key: TopicPartition, mine: ReplicaLastSeen

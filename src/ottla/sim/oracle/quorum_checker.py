@@ -26,7 +26,7 @@ from ottla.sim.oracle.coverage import mark
 from ottla.sim.oracle.event_recorder import GrantedVote
 from ottla.sim.oracle.ledger import Ledger, LogCopy, Violation, content, is_flushed
 from ottla.sim.oracle.metadata_replay import MetadataReplay
-from ottla.sim.oracle.voter_sets import SeenVoters, overlap, voters_in
+from ottla.sim.oracle.voter_sets import SeenVoters, may_follow, static_voters, voters_in
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.types import TopicPartition
 
@@ -92,9 +92,11 @@ class VoterLastSeen:
     def has_flushed_as(self, key: ReplicaKey, end: int, hash: bytes | None) -> bool:
         """As the voter `key`. What it acknowledged with a disk that it has no more counts for that voter, which never votes
         again."""
+        if key.directory is None:
+            return self.has_flushed(end, hash)
         if key.directory == self.directory:
             return self.copy.hash_at(end) == hash and self._is_on_platter(end)
-        former = None if key.directory is None else self.former_directories.get(key.directory)
+        former = self.former_directories.get(key.directory)
         return former is not None and former.hash_at(end) == hash
 
     def _is_on_platter(self, end: int) -> bool:
@@ -129,12 +131,24 @@ class QuorumChecker:
         self._electorates: list[list[int]] = []
         self._begins: dict[int, int] = {}
         """Where each epoch begins, by its leader's log."""
-        self.is_dynamic = cluster.first_voters is not None
-        """Whether voters may change, and have directory ids."""
+        self._reads_sets = cluster.first_voters is not None or cluster.upgrades_voters
+        """Whether the log may say who votes."""
         self.committed_sets: list[SeenVoters] = []
         if cluster.first_voters is not None:
             keys = frozenset(voter.key for voter in cluster.first_voters.voters)
             self.committed_sets.append(SeenVoters(-1, keys))
+        elif cluster.upgrades_voters:
+            self.committed_sets.append(static_voters(cluster.nodes))
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether voters are still static, and may become voters of the log."""
+        return self._reads_sets and self.committed_sets[-1].are_static
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether voters may change, and have directory ids."""
+        return self._reads_sets and not self.committed_sets[-1].are_static
 
     def _now(self) -> float:
         return self._cluster.world.loop.time()
@@ -153,13 +167,13 @@ class QuorumChecker:
             raise self._fail("M", node, f"left the quorum: {quorum.failed!r}")
         raft = quorum.raft
         journal = raft.journal
-        if self.is_dynamic:
+        if self._reads_sets:
             voter.directory = quorum.directory_id
         if voter.log is not journal.log:
             self._open(voter, journal.log)
         voter.flushed = journal.log.recovery_point
         voter.has_vote = raft.has_vote
-        if raft.has_vote or journal.log_end > journal.log_start:
+        if voter.has_vote or journal.log_end > journal.log_start:
             voter.former = None  # it has fetched again: from now on that counts
         seen = (raft.state, raft.role, journal.log.log_end, journal.log.high_watermark)
         if seen != voter.seen:
@@ -172,10 +186,10 @@ class QuorumChecker:
             )
             raft.invariants()
             self._check_state(voter, raft.state, raft.role)
-            if not self.is_dynamic:
+            if not self._reads_sets:
                 self._check_voters(voter, journal)
             self._log_changed(voter, journal.log)
-            if self.is_dynamic:
+            if self._reads_sets:
                 self._check_sets(voter, journal)
             self._check_committed(voter, journal.high_watermark, led)
         if journal.snapshots.latest != voter.newest_snapshot:
@@ -245,7 +259,7 @@ class QuorumChecker:
             for found in voters_in(data):
                 before = voter.sets[-1]
                 voter.sets.append(found)
-                if not overlap(before.keys, found.keys):
+                if not may_follow(before, found):
                     what = f"voters change from {before} to {found}"
                     raise self._fail("M7", node, what)
                 if voter.role is RaftRole.LEADER and found.keys != before.keys:
@@ -271,7 +285,7 @@ class QuorumChecker:
 
     def is_whole(self, key: ReplicaKey) -> bool:
         """Whether the disk of this voter is there."""
-        return self.voters[key.id].directory == key.directory
+        return key.directory is None or self.voters[key.id].directory == key.directory
 
     def sets_that_may_count(self) -> list[frozenset[ReplicaKey]]:
         """The committed voters, and those that are in some log and may yet be committed."""
@@ -339,7 +353,7 @@ class QuorumChecker:
 
     def _copy_from(self, voter: VoterLastSeen, log: Log) -> LogCopy:
         start = log.segment_bases[0]
-        if self.is_dynamic:
+        if self._reads_sets:
             voter.sets = [
                 next(s for s in reversed(self.committed_sets) if s.offset < start or s.offset < 0)
             ]
@@ -380,7 +394,7 @@ class QuorumChecker:
         end = self.ledger.end
         voters = [w for w in self.voters.values() if w.machine.settings.is_controller]
         committed = self.ledger.copy.hash_at(end)
-        if self.is_dynamic:
+        if self._reads_sets:
             having = self._voters_with(voter, end, committed)
             is_on_majority = len(having) > len(voter.sets[-1].keys) // 2
         else:
@@ -426,7 +440,7 @@ class QuorumChecker:
             records: list[MetadataRecord] = []
             if not batch.is_control:
                 records = [decode(r.value or b"") for r in records_of(data, batch)]
-            elif self.is_dynamic:
+            elif self._reads_sets:
                 self.committed_sets += voters_in(data)
             before = self.image
             self.image, delta = before.apply(records, seen.end - 1, seen.epoch)

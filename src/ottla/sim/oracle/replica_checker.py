@@ -53,6 +53,11 @@ class ReplicaChecker:
             replica = known.get(key)
             if replica is None or replica.log is not log:
                 replica = self._log.check_opened(seen, key, partition)
+            elif replica.directory != log.directory:
+                # It has moved, and is held to what a restart is held to: it lost nothing.
+                state_before = replica.state
+                replica = self._log.check_opened(seen, key, partition)
+                replica.state = state_before
             if replica.state != state:
                 self._check_changed(seen, key, partition, replica, ComparedState(*state))
             replica.recovery_point, replica.log_start = log.recovery_point, log.log_start
@@ -262,6 +267,8 @@ class ReplicaChecker:
                 key,
                 f"the HW advanced while the ISR was below min.insync.replicas: {partition!r}",
             )
+        if ledger.losses:
+            self._log.forget_lost(key, ledger.losses[-1])
         self._isr.check_members_hold(partition, replica)
         self._isr.check_strong_isr(key, partition, replica)
 

@@ -103,6 +103,25 @@ RULES: Mapping[str, Rule] = {
         "where a disk has no room, no log grows",
         ("faults.crowding.CrowdedDisks.check",),
     ),
+    "O1": Rule(
+        "replicas change only as somebody asked: a move ends with exactly the wanted ones, in their order, all in sync, or, "
+        "if it was cancelled, with those from before; until then nobody leaves",
+        (
+            "oracle.move_checker.MoveChecker.decided",
+            "oracle.move_checker.MoveChecker.check_end",
+        ),
+    ),
+    "O2": Rule(
+        "at rest a node has the directories of its replicas, and no other; who was drained has none",
+        ("oracle.move_checker.MoveChecker.check_strays",),
+    ),
+    "O3": Rule(
+        "a command that moves replicas leaves no throttle behind",
+        (
+            "oracle.move_checker.MoveChecker.command_ended",
+            "oracle.move_checker.MoveChecker.check_end",
+        ),
+    ),
     "M1": Rule(
         "one leader of the quorum in an epoch; one vote of a node in an epoch",
         (

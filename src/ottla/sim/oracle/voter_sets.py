@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from ottla.raft.control_records import KRaftVoters, decode_control
@@ -15,11 +15,23 @@ from ottla.runtime.seams import Buffer
 
 class SeenVoters(NamedTuple):
     offset: int
-    """-1: from formatting."""
+    """-1: from formatting, or from the settings."""
     keys: frozenset[ReplicaKey]
+
+    @property
+    def are_static(self) -> bool:
+        return any(key.directory is None for key in self.keys)
+
+    @property
+    def ids(self) -> set[int]:
+        return {key.id for key in self.keys}
 
     def __str__(self) -> str:
         return f"{sorted(str(key) for key in self.keys)} at offset {self.offset}"
+
+
+def static_voters(ids: Iterable[int]) -> SeenVoters:
+    return SeenVoters(-1, frozenset(ReplicaKey(id, None) for id in ids))
 
 
 def voters_in(data: Buffer) -> list[SeenVoters]:
@@ -45,3 +57,10 @@ def overlap(one: Set[ReplicaKey], other: Set[ReplicaKey]) -> bool:
     sharing one are fewer than two majorities need."""
     together = len(one | other)
     return len(one) // 2 + 1 + len(other) // 2 + 1 > together
+
+
+def may_follow(before: SeenVoters, found: SeenVoters) -> bool:
+    """An upgrade of static voters gives each of them a directory, and changes no voter."""
+    if before.are_static:
+        return before.ids == found.ids and not found.are_static
+    return overlap(before.keys, found.keys)

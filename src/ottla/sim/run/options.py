@@ -13,21 +13,30 @@ from ottla.sim.clients import compacted_table
 from ottla.sim.clients.access import NODE_SETTINGS, AccessPlan
 from ottla.sim.clients.group_workload import GroupPlan
 from ottla.sim.clients.hostile import HostilePlan
-from ottla.sim.faults import crowding
+from ottla.sim.clients.mover import KINDS
+from ottla.sim.faults import crowding, directories
 from ottla.sim.faults.plan import Absence, FaultPlan
+from ottla.sim.faults.registry import Rate, kinds
 from ottla.sim.run import profiles
 
 EVENT_LOG_RATE = 0.15
 """The share of seeds in which the cluster writes its event log."""
 DURABLE_RATE = 0.15
 """The share of seeds in which everything is flushed before it counts as replicated."""
-VOTERS_RATE = 0.2
-"""The share of seeds without a profile in which voters change."""
+UPGRADE_RATE = 0.3
+"""The share of runs with voters that change in which they are static at first."""
+VOTERS_RATE = 0.15
+"""The share of seeds in which voters change."""
+OPERATED_RATE = 1 / 3
+"""The share of seeds that have each of the things that an operator does."""
+OPERATED = (*kinds(Rate.OPERATED), "reassign", "elect_preferred")
+DELETE_DELAY, SOON_MS = "file.delete.delay.ms", "1000"
+LAST_MOVE_RATE = 0.35
+"""The share of seeds in which an operator moves replicas when all is healed."""
 EVENT_LOG = "ottla.event.log.enable"
 FLUSH_MESSAGES = "log.flush.interval.messages"
 CROWDED_RATE = 0.1
-"""The share of seeds in which others fill the disks; of those without groups, security, a compacted topic and changes
-of voters."""
+"""The share of seeds in which others fill the disks."""
 TABLE_RATE = 0.25
 """The share of seeds without groups that have a compacted topic."""
 SOURCE_PAUSE_S = 1.0
@@ -82,6 +91,10 @@ class RunOptions:
     """The share of fetched data that is not in memory"""
     first_voters: int = 0
     """Voters may change, and begin with so many; 0 if they are static"""
+    upgrades_voters: bool = False
+    """Voters are static, until the operator upgrades them; then they may change"""
+    last_move: str | None = None
+    """What an operator does when all is healed: it must be done within bounded time"""
     has_crowded_disks: bool = False
     """Whether others fill the disks, and free them again"""
 
@@ -99,11 +112,16 @@ class RunOptions:
             options.access = access
             options.settings = NODE_SETTINGS | options.settings
         chance = random.Random(f"{seed}/voters")
-        is_plain = options.profile == profiles.BROAD and options.access is None
-        if is_plain and chance.random() < VOTERS_RATE:
+        if options.access is None and chance.random() < VOTERS_RATE:
             options.change_voters(chance)
+        options.operate(random.Random(f"{seed}/operator"))
         if random.Random(f"{seed}/crowded disks").random() < CROWDED_RATE:
             options.crowd_disks()
+        chance = random.Random(f"{seed}/directories")
+        has_other_disks = options.access or options.has_crowded_disks
+        is_plain = not (has_other_disks or options.first_voters or options.upgrades_voters)
+        if is_plain and chance.random() < directories.RATE:
+            directories.give_two(options.settings, options.faults, chance)
         chance = random.Random(f"{seed}/event log")
         if chance.random() < EVENT_LOG_RATE:
             options.write_events(chance)
@@ -144,7 +162,7 @@ class RunOptions:
                 "max.incremental.fetch.session.cache.slots": chance.choice(("1000", "1000", "2")),
             },
             topic_settings={
-                "segment.bytes": chance.choice(("2048", "2048", "16384", "1073741824")),
+                "internal.segment.bytes": chance.choice(("2048", "2048", "16384", "1073741824")),
                 "flush.ms": chance.choice(("1000", "9223372036854775807")),
                 "index.interval.bytes": chance.choice(("256", "4096")),
                 "unclean.leader.election.enable": rare.choice(("false",) * 5 + ("true",)),
@@ -162,7 +180,10 @@ class RunOptions:
         )
         if rare.random() < 0.3:
             retained = rare.choice(("0", "6000"))
-            options.topic_settings |= {"segment.bytes": "2048", "retention.bytes": retained}
+            options.topic_settings |= {
+                "internal.segment.bytes": "2048",
+                "retention.bytes": retained,
+            }
         if rare.random() < 0.5:
             options.settings["metadata.max.retention.bytes"] = "4000"
         if rare.random() < 0.15:
@@ -198,23 +219,46 @@ class RunOptions:
 
     def change_voters(self, chance: random.Random) -> None:
         """Controllers are added, removed and replaced. In some runs they join by themselves."""
-        self.profile = profiles.VOTERS
-        self.nodes = chance.choice((4, 5, 5))
+        if self.profile == profiles.BROAD:
+            self.profile = profiles.VOTERS
+        self.nodes = max(self.nodes, chance.choice((4, 4, 5)))
         self.first_voters = chance.choice((1, 3, 3, self.nodes))
         if chance.random() < 0.3:
             self.settings["controller.quorum.auto.join.enable"] = "true"
-        self.faults.include("change_voters", *chance.sample(("kill", "isolate", "empty_disk"), 2))
-        self.faults.weights["change_voters"] = max(1, sum(self.faults.weights.values()) // 2)
+        if self.profile == profiles.VOTERS:
+            self.faults.include(*chance.sample(("kill", "isolate", "empty_disk"), 2))
+        share = 0.5 if self.profile == profiles.VOTERS else chance.choice((0.1, 0.3))
+        self.faults.weights["change_voters"] = self.faults.part(share)
+        if chance.random() < UPGRADE_RATE:
+            self.first_voters, self.upgrades_voters = 0, True
+            self.settings.pop("controller.quorum.auto.join.enable", None)
+
+    def operate(self, chance: random.Random) -> None:
+        """Each seed turns each thing that operators do on or off, whatever else it has."""
+        for kind in OPERATED:
+            if chance.random() < OPERATED_RATE:
+                weight = self.faults.part(chance.choice((0.05, 0.1, 0.2)))
+                self.faults.weights[kind] = max(weight, self.faults.weights.get(kind, 0))
+        if chance.random() < LAST_MOVE_RATE:
+            self.last_move = chance.choice(KINDS)
+        if chance.random() < 0.5:
+            self.topic_settings[DELETE_DELAY] = SOON_MS
+
+    @property
+    def deletes_soon(self) -> bool:
+        """Whether nothing of a removed replica is left at rest. Who deletes with a clock that is ahead waits for long."""
+        has_wrong_clocks = bool(self.faults.weights.get("clock"))
+        return self.topic_settings.get(DELETE_DELAY) == SOON_MS and not has_wrong_clocks
+
+    @property
+    def moves_replicas(self) -> bool:
+        """Whether a command may leave a throttle behind."""
+        return self.last_move is not None or any(map(self.faults.weights.get, KINDS))
 
     def crowd_disks(self) -> None:
-        if (
-            self.groups is None
-            and self.access is None
-            and not (self.has_table or self.first_voters)
-        ):
-            self.has_crowded_disks = True
-            self.settings |= crowding.SETTINGS
-            self.faults.leave_out("full_disk")
+        self.has_crowded_disks = True
+        self.settings |= crowding.SETTINGS
+        self.faults.leave_out("full_disk")
 
     @property
     def has_event_log(self) -> bool:
@@ -259,6 +303,8 @@ class RunOptions:
             return self.has_event_log
         if what == profiles.CROWDED:
             return self.has_crowded_disks
+        if what == profiles.VOTERS:
+            return self.first_voters > 0
         return self.profile == what or bool(self.faults.weights.get(what))
 
     def lines(self) -> list[str]:
@@ -275,6 +321,9 @@ class RunOptions:
             *([f"  hostile client: {self.hostile.describe()}"] if self.hostile is not None else ()),
             f"  faults: {self.faults.describe()}"
             + (f", one node {self.absence.value} in the end" if self.absence is not None else "")
+            + (f", at last a {self.last_move}" if self.last_move is not None else "")
+            + (f", {self.first_voters} voters at first" if self.first_voters else "")
+            + (", crowded disks" if self.has_crowded_disks else "")
             + (
                 f", {self.cold_rate:.0%} of what is fetched not in memory" if self.cold_rate else ""
             ),

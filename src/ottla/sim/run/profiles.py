@@ -43,7 +43,7 @@ def _ambush(options: RunOptions, chance: random.Random) -> None:
     the leader or the controller notices."""
     options.topics = [("t0", chance.choice((1, 2)), 3, chance.choice((1, 2)))]
     options.topic_settings |= {
-        "segment.bytes": "1073741824",
+        "internal.segment.bytes": "1073741824",
         "flush.ms": NEVER,
         "unclean.leader.election.enable": "false",
     }

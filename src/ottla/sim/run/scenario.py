@@ -10,10 +10,13 @@ from __future__ import annotations
 import errno
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
 
 from ottla.broker.cluster.lifecycle import RegistrationRefused
+from ottla.client.admin import Place
 from ottla.events import Event
 from ottla.events.coordination import ShardApplied
 from ottla.events.storage import LogDirectoryFailed
@@ -25,6 +28,7 @@ from ottla.sim.clients.access_workload import AccessWorkload
 from ottla.sim.clients.connections import create_topic
 from ottla.sim.clients.group_workload import TARGET, GroupWorkload
 from ottla.sim.clients.hostile import HostileClient
+from ottla.sim.clients.mover import DRAIN, FACTOR, FAILURES, SLOW, MoveOrder, Mover
 from ottla.sim.clients.operator import UNCLEAN, Operator
 from ottla.sim.clients.workload import Workload
 from ottla.sim.cluster.nodes import SimCluster, SimNode
@@ -45,6 +49,7 @@ from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.ledger import Violation
 from ottla.sim.oracle.loss_checker import LossChecker
+from ottla.sim.oracle.move_checker import MoveChecker
 from ottla.sim.oracle.safety_checker import SafetyChecker
 from ottla.sim.oracle.swallowed import heard
 from ottla.sim.run import unclean
@@ -61,6 +66,8 @@ ENDS_S_MAX = 15
 START_S_MAX = 60.0
 PRIVATE_REPLICAS = 3
 SETTLE_S_MAX = 180.0
+MOVE_S_MAX = 60.0
+"""How long the last command may take, when all is healed: it moves everything that one broker has, or a topic."""
 OPERATOR_WAITS_S = 30.0
 """If the cluster has not come to rest by then, the operator replaces damaged disks."""
 
@@ -91,6 +98,7 @@ class Scenario:
             options.settings,
             security=security,
             first_voters=options.first_voters,
+            upgrades_voters=options.upgrades_voters,
         )
         for mark_event in (mark_storage, mark_quorum, mark_coordination, ReplicationCoverage()):
             self.cluster.subscribe(mark_event)
@@ -112,11 +120,22 @@ class Scenario:
             self.evidence.losses = LossChecker()
         self.checker.on_loss.append(self.workload.allow_losses)
         self.checker.on_deletion.append(self.workload.forget)
-        self.operator = Operator(world.node(CLIENTS), self.workload.connections("operator"))
+        self.moves = MoveChecker(self.evidence)
+        self.checker.on_decisions.append(self.moves.decided)
+        self.operator = Operator(
+            world.node(CLIENTS), self.workload.connections("operator"), self.moves.asked
+        )
+        self.mover = Mover(
+            world.node(CLIENTS),
+            self.cluster.bootstrap,
+            self.moves,
+            None if self.access is None else self.access.user_of("operator"),
+        )
         self.nemesis = Nemesis(
             self.cluster,
             self.evidence,
             self.operator,
+            self.mover,
             options.faults,
             world.loop.random_for("nemesis"),
         )
@@ -232,8 +251,11 @@ class Scenario:
         if absent is not None:
             self._settle(absent)
             mark("at rest without one")
+            if self.options.last_move is not None:
+                self._drain_dead(absent)
             self.nemesis.bring_back(absent)
         self._settle()
+        self._move_at_last()
         check_end(self.cluster, self.evidence, self.workload.history)
         check_losses(self.cluster, self.evidence)
         if self.table is not None:
@@ -256,6 +278,7 @@ class Scenario:
         found = self.groups.oracle.violations if self.groups is not None else []
         if self.crowding is not None:
             found = found or self.crowding.violations
+        found = found or self.moves.violations
         return found or (self.access_checker.violations if self.access_checker is not None else [])
 
     def _check_problems(self) -> None:
@@ -272,8 +295,9 @@ class Scenario:
         violations = [] if self.groups is None else self.groups.oracle.violations
         others = [] if self.access_checker is None else self.access_checker.violations
         crowded = [] if self.crowding is None else self.crowding.violations
+        moved = self.moves.violations
         self.world.run_until(
-            lambda: bool(failures or violations or others or crowded or unhandled), seconds
+            lambda: bool(failures or violations or others or crowded or moved or unhandled), seconds
         )
         self._check_problems()
 
@@ -335,8 +359,61 @@ class Scenario:
         ]
         return all(image.acls == newest.acls and image.scram == newest.scram for image in images)
 
+    def _move_at_last(self) -> None:
+        """What an operator asks for now is done within bounded time, and no throttle is left of anything."""
+        if not self.options.moves_replicas:
+            self.moves.check_strays()
+            return
+        order, kind = None, self.options.last_move
+        if kind is not None:
+            chance = self.world.loop.random_for("last move")
+            topics = [name for name, _, _, _ in self.options.topics]
+            order = MoveOrder.draw(kind, list(self.cluster.nodes), topics, chance)
+            if order.throttle == SLOW:
+                order = replace(order, throttle=None)
+        wanted = self._commanded(f"{order or 'a look for throttles'}", self.mover.at_last(order))
+        self._settle()
+        self.moves.check_end(wanted, order.broker if order is not None and kind == DRAIN else None)
+        if order is not None and kind == FACTOR:
+            self._check_factor(order)
+
+    def _drain_dead(self, absent: SimNode) -> None:
+        """Others get what a node has that is away, while it is away."""
+        wanted = self._commanded(f"drains {absent}", self.mover.drain_dead(absent.id))
+        self._settle(absent)
+        self.moves.check_wanted(wanted, absent.id)
+        mark("absent node replaced")
+
+    def _commanded(
+        self, what: str, command: Coroutine[Any, Any, Mapping[Place, Sequence[int]]]
+    ) -> Mapping[Place, Sequence[int]]:
+        """Faults are over: a command must succeed, in time."""
+        try:
+            return self.world.node(CLIENTS).complete(command, MOVE_S_MAX)
+        except TimeoutError as error:
+            left = "; ".join(self.moves.moving()) or "nothing is being moved"
+            raise _Failed(
+                Verdict.LIVENESS, f"{what}: not done within {MOVE_S_MAX} s: {left}"
+            ) from error
+        except FAILURES as error:
+            raise _Failed(Verdict.LIVENESS, f"{what}: {error!r}, though all is healed") from error
+
+    def _check_factor(self, order: MoveOrder) -> None:
+        for number, decided in enumerate(self.evidence.image.topics[order.topic].partitions):
+            if len(decided.replicas) != order.factor:
+                raise Violation(
+                    "O1",
+                    f"{order.topic}-{number}, at the end",
+                    f"{order}, but it has {decided.replicas}",
+                    [],
+                )
+
     def _unsettled(self, absent: SimNode | None) -> list[str]:
         left = unsettled(self.cluster, self.evidence, self.workload, absent)
+        if not left:
+            left = self.moves.moving(None if absent is None else absent.id)
+        if not left and self.options.deletes_soon and absent is None:
+            left = self.moves.not_removed([name for name, _, _, _ in self.options.topics])
         if self.table is not None and not left:
             left = self.table.unsettled()
         if self.groups is not None and not left:
@@ -350,7 +427,7 @@ class Scenario:
             return (
                 bool(self.failures or self._violations)
                 or bool(self.world.loop.unhandled)
-                or not (self.operator.is_busy or self._unsettled(absent))
+                or not (self._is_operated(absent) or self._unsettled(absent))
             )
 
         held = False
@@ -368,11 +445,16 @@ class Scenario:
                         self.operator.elect(partition, UNCLEAN)
         self._check_problems()
         if not held:
-            text = "\n".join(f"  {line}" for line in self._unsettled(absent))
+            left = self._unsettled(absent) or ["a command still runs"]
+            text = "\n".join(f"  {line}" for line in left)
             healed = "everything was healed" if absent is None else f"all but {absent} was healed"
             raise _Failed(
                 Verdict.LIVENESS, f"{SETTLE_S_MAX} virtual seconds after {healed}:\n{text}"
             )
+
+    def _is_operated(self, absent: SimNode | None) -> bool:
+        """Whether a command runs. What moves to a node that is away may wait for it."""
+        return self.operator.is_busy or (absent is None and self.mover.is_busy)
 
     def _nodes(self) -> str:
         return ", ".join(repr(node) for node in self.cluster.nodes.values())

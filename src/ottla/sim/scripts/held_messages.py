@@ -9,28 +9,17 @@ in which a request gets lost between two live processes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ottla.runtime import (
-    AcceptedConnection,
-    Chunk,
-    Connection,
-    FileRange,
-    FrameReceiver,
-    Network,
-    Runtime,
-    Tls,
-)
-from ottla.runtime.seams import Door, Listener
+from ottla.runtime import Network, Runtime
 from ottla.sim.engine.loop import SimLoop
 from ottla.sim.engine.process import current_process
+from ottla.sim.engine.watched_connection import WatchedConnection, WatchedNetwork
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader, read_request_header
-
-SIZE_BYTES = 4
 
 
 class MessageKind(NamedTuple):
@@ -94,23 +83,22 @@ class MessageInterceptor:
         return [queue[0] for queue in queues if queue and queue[0].kind == kind]
 
 
-@dataclass(eq=False)
-class InterceptedConnection:
-    """One connection, on the side that opened it: a `Connection` to its program, a `FrameReceiver` to the network."""
-
-    interceptor: MessageInterceptor
-    client: str
-    server: str
-    port: int
-    inner: Connection = field(init=False)
-    receiver: FrameReceiver = field(init=False)
-    requests: deque[InterceptedMessage] = field(default_factory=deque)
-    answers: deque[InterceptedMessage] = field(default_factory=deque)
-    _outstanding: deque[InterceptedMessage] = field(default_factory=deque)
-
-    def __post_init__(self) -> None:
+class InterceptedConnection(WatchedConnection):
+    def __init__(
+        self, interceptor: MessageInterceptor, client: str, server: str, port: int
+    ) -> None:
+        self.interceptor = interceptor
+        self.client = client
+        self.server = server
+        self.port = port
+        self.requests: deque[InterceptedMessage] = deque()
+        self.answers: deque[InterceptedMessage] = deque()
+        self._outstanding: deque[InterceptedMessage] = deque()
         self._process = current_process.get()
         self._context = copy_context()
+
+    def opened(self) -> None:
+        self.interceptor.connections.append(self)
 
     @property
     def is_alive(self) -> bool:
@@ -130,40 +118,9 @@ class InterceptedConnection:
     def _run_as_owner(self, work: Callable[[], None]) -> None:
         self.interceptor.loop.run_as(self._process, self._context, work)
 
-    # Towards the program: Connection
+    # Towards the network
 
-    @property
-    def peer(self) -> tuple[str, int]:
-        return self.inner.peer
-
-    @property
-    def local(self) -> tuple[str, int]:
-        return self.inner.local
-
-    @property
-    def closed(self) -> bool:
-        return self.inner.closed
-
-    @property
-    def queued_bytes(self) -> int:
-        return self.inner.queued_bytes
-
-    def pause_reading(self) -> None:
-        self.inner.pause_reading()
-
-    def resume_reading(self) -> None:
-        self.inner.resume_reading()
-
-    def close(self) -> None:
-        self.inner.close()
-
-    def abort(self) -> None:
-        self.inner.abort()
-
-    def send(self, chunks: Sequence[Chunk]) -> None:
-        frame = b"".join(c.read() if isinstance(c, FileRange) else bytes(c) for c in chunks)
-        assert int.from_bytes(frame[:SIZE_BYTES], "big") == len(frame) - SIZE_BYTES, "one request"
-        frame = frame[SIZE_BYTES:]
+    def request_sent(self, frame: bytes) -> None:
         header = read_request_header(memoryview(frame))
         kind = MessageKind(ApiKey(header.api_key), self.port)
         message = InterceptedMessage(self, kind, header, frame)
@@ -174,10 +131,9 @@ class InterceptedConnection:
 
     def _forward(self, message: InterceptedMessage) -> None:
         self._outstanding.append(message)
-        size = len(message.frame).to_bytes(SIZE_BYTES, "big")
-        self.inner.send([size, message.frame])
+        super().request_sent(message.frame)
 
-    # Towards the network: FrameReceiver
+    # Towards the program
 
     def frame_received(self, frame: memoryview) -> None:
         request = self._outstanding.popleft()
@@ -198,44 +154,11 @@ class InterceptedConnection:
         self.receiver.connection_lost(reason)
 
 
-class InterceptedNetwork:
-    """The network of a host; only connections that the host opens are intercepted."""
-
+class InterceptedNetwork(WatchedNetwork):
     def __init__(self, interceptor: MessageInterceptor, name: str, network: Network) -> None:
+        super().__init__(network)
         self._interceptor = interceptor
         self._name = name
-        self._network = network
 
-    async def listen(
-        self,
-        host: str,
-        port: int,
-        accept: Callable[[AcceptedConnection], FrameReceiver],
-        *,
-        frame_bytes_max: int,
-        tls: Tls | None = None,
-        door: Door | None = None,
-    ) -> Listener:
-        return await self._network.listen(
-            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls, door=door
-        )
-
-    async def connect(
-        self,
-        host: str,
-        port: int,
-        receiver: Callable[[Connection], FrameReceiver],
-        *,
-        frame_bytes_max: int = 1 << 30,
-        tls: Tls | None = None,
-    ) -> Connection:
-        intercepted = InterceptedConnection(self._interceptor, self._name, host, port)
-
-        def connected(connection: Connection) -> FrameReceiver:
-            intercepted.inner = connection
-            intercepted.receiver = receiver(intercepted)
-            self._interceptor.connections.append(intercepted)
-            return intercepted
-
-        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max, tls=tls)
-        return intercepted
+    def watch(self, host: str, port: int) -> InterceptedConnection:
+        return InterceptedConnection(self._interceptor, self._name, host, port)
