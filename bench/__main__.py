@@ -30,9 +30,9 @@ from rich.table import Table
 from bench import history, report, spark
 from bench.asked import CASES_ASKED
 from bench.cases import CASES, FIGURES, Case, Figures
-from bench.report import BROKERS, SPARK, Comparison, Rounds
-from bench.secured import Certificates
-from bench.targets import Kafka, Ottla, Target
+from bench.report import BROKERS, SPARK, WITH_ACLS, Comparison, Rounds
+from bench.secured import Certificates, Logins
+from bench.targets import Guarded, Kafka, Ottla, Target
 from support import kafka_jars
 
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
@@ -72,13 +72,14 @@ def main() -> int:
         print(json.dumps({"conditions": under, "units": units, "cases": rounds}, indent=1))
     else:
         print(under)
-        show(rounds, judged=options.scale == 1)
+        compared = [WITH_ACLS] if options.acls else measured(rounds)
+        show(rounds, compared, judged=options.scale == 1)
         if options.scale < 1 and options.only != "ottla":
             print(
                 "A quick look, no comparison: the warm-up is as short as the cases, and a JVM that is not warm takes "
                 "several times what it takes otherwise."
             )
-    if options.write:
+    if options.write and rounds:
         write(rounds, under)
         history.append(HISTORY, rounds, under)
     return 1 if failures else 0
@@ -205,6 +206,13 @@ def parse() -> argparse.Namespace:
         help="both sides with TLS, for clients and among brokers and controllers; ottla's over TCP",
     )
     parser.add_argument(
+        "--acls",
+        type=int,
+        default=0,
+        metavar="N",
+        help="ottla with an authorizer and so many ACLs (10000) beside ottla without; clients log in at both. Without Kafka",
+    )
+    parser.add_argument(
         "--blind",
         action="store_true",
         help="ottla without event log and metrics, to see what they cost",
@@ -225,11 +233,11 @@ def parse() -> argparse.Namespace:
         sys.exit(0)
     if options.rounds < 1 or not 0 < options.scale <= 1:
         parser.error("--rounds is at least 1, --scale above 0 and at most 1")
-    unusual = options.beside or options.tcp or options.tls or options.blind
+    unusual = options.beside or options.tcp or options.tls or options.acls or options.blind
     if options.write and (options.scale < 1 or unusual):
         parser.error(
             "--write needs the whole load, the whole machine and ottla as it is: "
-            "without --scale, --beside, --tcp, --tls or --blind"
+            "without --scale, --beside, --tcp, --tls, --acls or --blind"
         )
     if options.tcp:
         Ottla.settings = {**Ottla.settings, "ottla.local.sockets.enable": "false"}
@@ -241,10 +249,14 @@ def parse() -> argparse.Namespace:
         parser.error(f"no such case: {', '.join(unknown)} (--list names them)")
     if any(case.spark for case in CASES if case.name in options.cases) and not spark.is_installed():
         parser.error("these cases need PySpark: scripts/setup --spark")
-    if options.tls:
+    if options.tls or options.acls:
         if any(case.spark for case in CASES if case.name in options.cases):
-            parser.error("Spark's cases have no TLS")
-        Target.certificates = Certificates()
+            parser.error("Spark's cases have no TLS and no logins")
+        if options.tls and options.acls:
+            parser.error("--tls and --acls each want listeners of their own")
+        Target.access = Logins() if options.acls else Certificates()
+    if options.acls:
+        Guarded.acls, options.only = options.acls, "ottla"
     if options.only != "ottla" and (why := kafka_jars.lack()) is not None:
         parser.error(f"{why}; --only ottla needs neither")
     return options
@@ -255,7 +267,7 @@ def choose(options: argparse.Namespace) -> list[Case]:
         return [case for case in CASES if case.name in options.cases]
     chosen = [case for case in CASES if not options.asked or case.name in CASES_ASKED]
     without_java = options.only == "ottla"
-    without_spark = without_java or options.tls or not spark.is_installed()
+    without_spark = without_java or options.tls or options.acls or not spark.is_installed()
     if not spark.is_installed():
         print("without the cases of Spark, which need scripts/setup --spark", file=sys.stderr)
     return [
@@ -268,7 +280,11 @@ def choose(options: argparse.Namespace) -> list[Case]:
 
 
 def targets_of(case: Case, options: argparse.Namespace) -> list[type[Any]]:
-    both = [spark.OttlaSource, spark.SparkConnector] if case.spark else [Ottla, Kafka]
+    if options.acls:
+        return [Guarded, Ottla]
+    both: list[type[Any]] = [Ottla, Kafka]
+    if case.spark:
+        both = [spark.OttlaSource, spark.SparkConnector]
     return [each for each in both if options.only in (None, each.name.lower())]
 
 
@@ -327,8 +343,8 @@ def measured(rounds: Rounds) -> list[Comparison]:
     return [each for each in (BROKERS, SPARK) if report.rows(rounds, each)]
 
 
-def show(rounds: Rounds, *, judged: bool) -> None:
-    for comparison in measured(rounds):
+def show(rounds: Rounds, compared: list[Comparison], *, judged: bool) -> None:
+    for comparison in compared:
         table = Table(*comparison.header)
         before = ""
         for row in report.rows(rounds, comparison, judged=judged):

@@ -32,6 +32,8 @@ ASKED = (
     Asked("end-to-end", "p50", 0.4),
     Asked("failover-leader", "without an acknowledgement", 0.03),
     Asked("idle-1000", "idle CPU", 0.5),
+    Asked("restarts-1000", "all created", 1),
+    Asked("restarts-1000", "election of all", 1),
     Asked("spark-read-1k", "throughput", 1.5, at_least=True),
     Asked("spark-read-1k", "Spark's CPU", 1),
     Asked("spark-read-100b", "throughput", 2.2, at_least=True),
@@ -41,8 +43,11 @@ ASKED = (
     Asked("spark-first-query", "first result", 1),
 )
 
+ASKED_WITH_ACLS = (Asked("produce-1k", "throughput", 0.97, at_least=True),)
+"""Of ottla with an authorizer and 10,000 ACLs, against ottla without (`scripts/bench produce-1k --acls 10000`)."""
+
 CASES_ASKED = frozenset(each.case for each in ASKED)
 
 
-def asked_of(case: str, figure: str) -> Asked | None:
-    return next((each for each in ASKED if (each.case, each.figure) == (case, figure)), None)
+def asked_of(case: str, figure: str, among: tuple[Asked, ...] = ASKED) -> Asked | None:
+    return next((each for each in among if (each.case, each.figure) == (case, figure)), None)

@@ -11,14 +11,15 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from bench import clients, spark
+from bench import clients, many_clients, spark
 from bench.clients import COMMON
-from bench.targets import Target, wait_until
+from bench.targets import SETTLE_S, Target, wait_until
 from support import kafka_jars
 
 Figures = dict[str, float]
@@ -57,6 +58,7 @@ FIGURES: dict[str, Figure] = {
     "Spark's CPU": Figure("s/GB"),
     "first result": Figure("s"),
     "ready": Figure("s"),
+    "clean stop": Figure("s"),
     "clean start": Figure("s"),
     "start after kill -9": Figure("s"),
     "without an acknowledgement": Figure("ms"),
@@ -64,6 +66,18 @@ FIGURES: dict[str, Figure] = {
     "all created": Figure("s"),
     "election of all": Figure("s"),
     "metadata log": Figure("MB"),
+    "all connected": Figure("s"),
+    "all assigned": Figure("s"),
+    "join p50": Figure("ms"),
+    "join p99": Figure("ms"),
+    "heartbeat p50": Figure("ms"),
+    "heartbeat p99": Figure("ms"),
+    "broker CPU per connection": Figure("µs"),
+    "broker CPU per join": Figure("µs"),
+    "broker CPU per producer": Figure("µs"),
+    "memory per connection": Figure("KiB"),
+    "memory per member": Figure("KiB"),
+    "memory per producer": Figure("KiB"),
 }
 
 
@@ -373,18 +387,65 @@ def many_partitions(partitions: int) -> Callable[[Target, float], Figures]:
         figures["throughput"] = rate["bytes"] / MB / rate["seconds"]
         data = target.cluster.node_directory(1) / "data" / "__cluster_metadata-0"
         figures["metadata log"] = sum(each.stat().st_size for each in data.glob("*.log")) / MB
-        victim = next(id for id in target.pids if id != target.active_controller())
-        survivor = next(id for id in target.pids if id != victim)
-        admin = AdminClient({"bootstrap.servers": target.cluster.nodes[survivor].address, **COMMON})
-        target.kill(victim)
+        figures["election of all"], _ = all_elected(target, topic)
+        return figures
+
+    return run
+
+
+def all_elected(target: Target, topic: str) -> tuple[float, int]:
+    """Kill a broker that is not the active controller: how long until every survivor tells of other leaders for all that
+    it led, and which it was."""
+    victim = next(id for id in target.pids if id != target.active_controller())
+    survivors = [
+        AdminClient({"bootstrap.servers": target.cluster.nodes[id].address, **COMMON})
+        for id in target.pids
+        if id != victim
+    ]
+
+    def led_by(admin: AdminClient) -> set[int]:
+        found = admin.list_topics(topic, timeout=30).topics[topic].partitions.values()
+        return {each.leader for each in found}
+
+    def is_over(admin: AdminClient) -> bool:
+        return led_by(admin).isdisjoint((-1, victim))
+
+    for admin in survivors:  # connected, before the clock starts
+        assert victim in led_by(admin), f"{target.name}: {victim} leads nothing"
+    target.kill(victim)
+    began = time.monotonic()
+    for admin in survivors:
+        what = f"{target.name}: others lead what {victim} led"
+        wait_until(partial(is_over, admin), 120, what)
+    return time.monotonic() - began, victim
+
+
+def come_and_go(partitions: int) -> Callable[[Target, float], Figures]:
+    """What many partitions cost while brokers die, start and stop. Nobody writes or reads meanwhile."""
+
+    def run(target: Target, scale: float) -> Figures:
         began = time.monotonic()
+        topic = target.create_topic(topic_name(), partitions)
+        figures = {"all created": time.monotonic() - began}
+        time.sleep((SETTLED_S + partitions * SETTLED_S_PER_PARTITION) * min(1.0, scale))
+        figures["election of all"], victim = all_elected(target, topic)
+        admin = AdminClient({"bootstrap.servers": target.bootstrap, **COMMON})
 
-        def all_led() -> bool:
-            found = admin.list_topics(topic, timeout=30).topics[topic].partitions.values()
-            return all(p.leader not in (-1, victim) for p in found)
+        def started() -> float:
+            began = time.monotonic()
+            target.start(victim)
+            target.wait_ready()
+            return time.monotonic() - began
 
-        wait_until(all_led, 120, f"{target.name}: others lead what {victim} led")
-        figures["election of all"] = time.monotonic() - began
+        began = time.monotonic()
+        figures["start after kill -9"] = started()
+        target.wait_in_sync(admin, topic, partitions)
+        figures["caught up"] = time.monotonic() - began
+        time.sleep(SETTLE_S)
+        began = time.monotonic()
+        target.stop(victim)
+        figures["clean stop"] = time.monotonic() - began
+        figures["clean start"] = started()
         return figures
 
     return run
@@ -428,6 +489,20 @@ CASES = (
     Case("partitions-100", "100 partitions", many_partitions(100), True),
     Case("partitions-1000", "1,000 partitions", many_partitions(1000), True),
     Case("partitions-10000", "10,000 partitions", many_partitions(10_000), True, long=True),
+    Case("restarts-300", "300 partitions; brokers die, start, stop", come_and_go(300), True),
+    Case("restarts-1000", "1,000 partitions; brokers die, start, stop", come_and_go(1000), True),
+    Case(
+        "restarts-10000",
+        "10,000 partitions; brokers die, start, stop",
+        come_and_go(10_000),
+        True,
+        long=True,
+    ),
+    Case("connections-2000", "2,000 connections", many_clients.connections(2000), True),
+    Case("producers-1000", "1,000 producers, 5 records each", many_clients.producers(1000), True),
+    Case("groups-500", "500 groups of 2, classic", many_clients.classic(500, 2), True),
+    Case("members-200", "200 members of a group, classic", many_clients.classic(1, 200), True),
+    Case("consumers-200", "200 members, KIP-848", many_clients.consumers(200), True),
     Case("much", "one broker: 1,000 partitions, 10 GB", one_broker_with_much, True, 1, long=True),
     Case("hour", "an hour of 2,000 records/s", steady_hour, True, long=True),
     Case("spark-read-1k", "a query over 1 KiB records", spark.read(1024, 500), spark=True),

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench.asked import asked_of
+from bench.asked import ASKED, ASKED_WITH_ACLS, Asked, asked_of
 from bench.cases import CASES, FIGURES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -24,6 +24,9 @@ class Comparison(NamedTuple):
     header: tuple[str, ...]
     document: Path
     picture: str
+    sides: tuple[str, str] = ("ottla", "Kafka")
+    """The names of the targets."""
+    asked: tuple[Asked, ...] = ASKED
 
     @property
     def chart(self) -> Path:
@@ -42,6 +45,15 @@ SPARK = Comparison(
     DOCS / "SPARK.md",
     "spark.svg",
 )
+WITH_ACLS = Comparison(
+    False,
+    ("case", "figure", "authorizer with ACLs", "no authorizer", "with ÷ without", "asked"),
+    DOCS / "BENCHMARKS.md",
+    "",
+    ("guarded", "ottla"),
+    ASKED_WITH_ACLS,
+)
+"""Of `--acls`. It is shown, and never written."""
 
 
 class Row(NamedTuple):
@@ -63,7 +75,7 @@ def rows(rounds: Rounds, comparison: Comparison, *, judged: bool = True) -> list
         names = {figure: None for figures in targets.values() for figure in figures}
         for figure in names:
             values = {name: figures.get(figure, []) for name, figures in targets.items()}
-            ours, theirs = values.get("ottla", []), values.get("Kafka", [])
+            ours, theirs = (values.get(side, []) for side in comparison.sides)
             pairs = _of_both(ours, theirs)
             ratio = _ratio(pairs)
             spread = [our / their for our, their in pairs if their]
@@ -74,7 +86,9 @@ def rows(rounds: Rounds, comparison: Comparison, *, judged: bool = True) -> list
                     _shown(figure, _succeeded(ours)),
                     _shown(figure, _succeeded(theirs)),
                     "" if ratio is None else f"{ratio:.2g} ×{_spread(spread, _ratio_number)}",
-                    _verdict(case.name, figure, ratio if judged else None),
+                    _verdict(
+                        asked_of(case.name, figure, comparison.asked), ratio if judged else None
+                    ),
                 )
             )
     return found
@@ -101,8 +115,7 @@ def _ratio(pairs: list[tuple[float, float]]) -> float | None:
     return ours / theirs if theirs else None
 
 
-def _verdict(case: str, figure: str, ratio: float | None) -> str:
-    asked = asked_of(case, figure)
+def _verdict(asked: Asked | None, ratio: float | None) -> str:
     if asked is None:
         return ""
     if ratio is None:

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from bench.clients import COMMON
-from bench.secured import Certificates
+from bench.secured import AUTHORIZER, Access, add_acls
 from ottla.client.command_config import client_from
 from ottla.local.cluster import LocalCluster
 from support import kafka_jars
@@ -54,19 +54,21 @@ class Target(ABC):
 
     name: str
     settings: ClassVar[dict[str, str]]
-    certificates: ClassVar[Certificates | None] = None
-    """Set for all, if they are to speak TLS."""
+    access: ClassVar[Access | None] = None
+    """Set for all, if clients come by TLS, or log in."""
 
-    def __init__(self, brokers: int = 3) -> None:
+    def __init__(self, brokers: int = 3, per_machine: int | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
-        self.cluster = LocalCluster.create(self.directory / "cluster", brokers, 0)
+        self.cluster = LocalCluster.create(
+            self.directory / "cluster", brokers, 0, per_machine=per_machine
+        )
         self.bootstrap = self.cluster.bootstrap
         self.ready_s = float("nan")
         for id in self.cluster.nodes:
             with self.cluster.config_file(id).open("a") as file:
                 file.writelines(f"{name}={value}\n" for name, value in self.settings.items())
-            if self.certificates is not None:
-                self.certificates.configure(self.cluster.config_file(id), id)
+            if self.access is not None:
+                self.access.configure(self.cluster.config_file(id), id)
         self._topics: list[str] = []
 
     def __enter__(self) -> Self:
@@ -125,7 +127,8 @@ class Target(ABC):
     def create_topic(self, name: str, partitions: int, config: dict[str, str] | None = None) -> str:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **COMMON})
         first = min(partitions, PARTITIONS_AT_ONCE)
-        topic = NewTopic(name, first, min(3, len(self.cluster.nodes)), config=config or {})
+        machines = len({self.cluster.machine_of(id) for id in self.cluster.nodes})
+        topic = NewTopic(name, first, min(3, machines), config=config or {})
         try:
             admin.create_topics([topic])[name].result(60)
         except KafkaException as error:
@@ -163,7 +166,7 @@ class Target(ABC):
 
     def java_client(self) -> dict[str, str]:
         """What a client needs to reach it, in the words of Kafka's own."""
-        return {} if self.certificates is None else self.certificates.java_client()
+        return {} if self.access is None else self.access.java_client()
 
     def wait_in_sync(self, admin: AdminClient, topic: str, partitions: int) -> None:
         def whole() -> bool:
@@ -191,6 +194,10 @@ class Target(ABC):
         """Of all its processes together, since they began."""
         return sum(_cpu_s(pid) for pid in self.pids.values())
 
+    def all_memory(self) -> float:
+        """PSS of all its processes together, in MB."""
+        return sum(_memory_mb(pid)["PSS"] for pid in self.pids.values())
+
     def memory(self, when: str = "per broker") -> dict[str, float]:
         """Of the largest of them, in MB. PSS is what it has for itself and its share of what it shares, which is less
         the more nodes one machine runs: ottla's are forked from one process. RSS is what one would have alone."""
@@ -207,8 +214,8 @@ class Ottla(Target):
         return {node.id: node.pid for node in self.cluster.running if node.pid is not None}
 
     def start_all(self) -> None:
-        """By the command that users type, import and all. It knows nothing of the listeners with TLS."""
-        if self.certificates is not None:
+        """By the command that users type, import and all. It knows nothing of other listeners."""
+        if self.access is not None:
             super().start_all()
             return
         ottla, directory = Path(sys.executable).with_name("ottla"), self.cluster.directory
@@ -224,6 +231,28 @@ class Ottla(Target):
 
     def stop(self, id: int) -> None:
         self.cluster.stop([id], patience_s=READY_TIMEOUT_S)
+
+
+class Guarded(Ottla):
+    """The same with an authorizer, and as many ACLs as it is told."""
+
+    name = "guarded"
+    acls: ClassVar[int] = 0
+
+    def __init__(self, brokers: int = 3) -> None:
+        super().__init__(brokers)
+        for id in self.cluster.nodes:
+            with self.cluster.config_file(id).open("a") as file:
+                file.writelines(f"{name}={value}\n" for name, value in AUTHORIZER.items())
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        try:
+            add_acls(self.bootstrap, self.acls)
+        except BaseException:
+            self.close()
+            raise
+        return self
 
 
 class Kafka(Target):
@@ -274,10 +303,15 @@ def brokers_seen_by(address: str) -> set[int]:
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
     deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        asked = time.monotonic()
+        if condition():
+            return
+        now = time.monotonic()
+        if now > deadline:
             raise TimeoutError(f"not within {timeout_s:g} s: {what}")
-        time.sleep(0.02)
+        # An answer about 10,000 partitions takes a broker a while, in which it does nothing of what is waited for.
+        time.sleep(max(0.02, now - asked))
 
 
 def _cpu_s(pid: int) -> float:
