@@ -26,7 +26,7 @@ from ottla.broker.apis.groups import GroupHandlers, group_topic
 from ottla.broker.apis.kept_records import KeptRecordsHandler
 from ottla.broker.apis.listener_configs import ListenerConfigsHandler
 from ottla.broker.apis.load import LoadHandler
-from ottla.broker.apis.log_dirs import DescribeLogDirsHandler
+from ottla.broker.apis.log_dirs import LogDirsHandlers
 from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
 from ottla.broker.apis.quorum import QuorumHandlers
@@ -49,15 +49,19 @@ from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.design import PRODUCT, NodeDesign
 from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.broker.replication.directory_assignments import DirectoryAssignments
+from ottla.broker.replication.directory_moves import DirectoryMoves
 from ottla.broker.replication.housekeeping import Housekeeping
 from ottla.broker.replication.load_meter import LoadMeter
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.server.connection_limits import ConnectionLimits, LimitRules, Most, rules_of
 from ottla.broker.server.connections import Handler
+from ottla.broker.server.large_requests import LargeRequests
 from ottla.broker.server.quotas import ClientQuotas, Window
 from ottla.broker.server.registration import handlers_of
 from ottla.broker.server.server import Server
+from ottla.config import cordoning
+from ottla.config.cordoning import CORDONED
 from ottla.config.dynamic import current
 from ottla.config.node_settings import Settings
 from ottla.config.security_settings import PREFIX
@@ -79,8 +83,9 @@ from ottla.raft.format import (
     load_properties,
 )
 from ottla.runtime import File, Runtime
+from ottla.runtime.threads import in_thread
 from ottla.security.needs import CLUSTER_ACTION
-from ottla.wire.apis import KEPT_RECORDS, LOAD, ApiKey
+from ottla.wire.apis import ApiKey, PrivateApi
 from ottla.wire.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -293,7 +298,9 @@ class Node:
         others = self._to_controllers
         channel = ControllerChannel(settings, others, quorum)
         lifecycle = BrokerLifecycle(settings, others, quorum, self.logs, channel, self.endpoints)
-        return Membership(quorum, channel, lifecycle)
+        for_large = ControllerChannel(settings, others, quorum)
+        for_clients = ControllerChannel(settings, others, quorum, for_large=for_large)
+        return Membership(quorum, channel, for_clients, lifecycle)
 
     async def _take_ports(self) -> None:
         settings = self.settings
@@ -306,6 +313,7 @@ class Node:
             from ottla.broker.observability.endpoint import Observability
 
             self.observability = Observability(self)
+        large = LargeRequests(self.runtime.clock.monotonic, asyncio.get_running_loop().call_later)
         advertised = {listener.name: listener for listener in settings.advertised_listeners}
         for listener in settings.listeners:
             server = Server(
@@ -319,6 +327,7 @@ class Node:
             )
             server.authorizer = self.authorizer
             server.audit = audit
+            server.large = large
             if self.logins is not None:
                 server.gated = self.logins.listener(listener.name)
             if self.security is not None:
@@ -427,7 +436,7 @@ class Node:
     def _serve(
         self,
         listeners: tuple[ListenerAddress, ...],
-        handlers: Mapping[ApiKey, Handler] | Mapping[int, Handler],
+        handlers: Mapping[ApiKey, Handler] | Mapping[PrivateApi, Handler],
     ) -> None:
         served = {int(key): handler for key, handler in handlers.items()}
         if self.security is not None:
@@ -510,7 +519,7 @@ class Broker:
         self.settings = settings
         self._servers = servers
         self.runtime = runtime
-        self.source, self.to_controller, self.lifecycle = membership
+        self.source, self.to_controller, self.for_clients, self.lifecycle = membership
         self.cluster_id = cluster_id
         self.cluster = ClusterView(
             settings.node_id, linger_s=settings.broker_session_timeout_ms / 1000
@@ -539,6 +548,7 @@ class Broker:
             self._broker_epoch,
             request_timeout_s,
         )
+        self.moves = DirectoryMoves(settings, runtime.clock, self.replicas, runtime.events)
         self.producer_ids = ProducerIds(
             settings.node_id, self.to_controller, self._broker_epoch, request_timeout_s
         )
@@ -579,7 +589,7 @@ class Broker:
         return self.lifecycle.broker_epoch
 
     async def start(
-        self, serve: Callable[[Mapping[ApiKey, Handler] | Mapping[int, Handler]], None]
+        self, serve: Callable[[Mapping[ApiKey, Handler] | Mapping[PrivateApi, Handler]], None]
     ) -> None:
         """Recover the logs, register, catch up, take our roles, serve, and be unfenced."""
         loop = asyncio.get_running_loop()
@@ -603,15 +613,18 @@ class Broker:
             authorizer.loaded()  # what was committed before our registration is in the image
         # The topics first: a coordinator that is loaded forgets what was committed for those that are gone.
         self.cluster.update(self.source.image, True)
+        self._settings_changed(
+            self.source.image
+        )  # before a replica is made in a cordoned directory
         self.replicas.apply_all(self.source.image)
+        self.moves.resume()
         self.quotas.refresh()
         self._limits.quotas_changed(self.source.image.client_quotas)
-        self._settings_changed(self.source.image)
         self.is_serving = True
         await self._unless_refused(self.assignments.losses_reported)
         serve(self._handlers())
-        serve({KEPT_RECORDS: KeptRecordsHandler(self.logs)})
-        serve({LOAD: LoadHandler(self.settings.node_id, self.load, self.lifecycle)})
+        serve({PrivateApi.KEPT_RECORDS: KeptRecordsHandler(self.logs)})
+        serve({PrivateApi.LOAD: LoadHandler(self.settings.node_id, self.load, self.lifecycle)})
         self.housekeeping.start()
         self.load.start()
         self.lifecycle.logs_are_ready()
@@ -650,9 +663,9 @@ class Broker:
             self.quotas.refresh()
             if delta.changed_quotas:
                 self._limits.quotas_changed(image.client_quotas)
-            self.replicas.apply(image, delta)
             if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
                 self._settings_changed(image)
+            self.replicas.apply(image, delta)
             clock = self.runtime.clock
             self.groups.topics_changed(delta, clock.monotonic(), clock.wall_ms())
             if delta.changed_brokers:
@@ -675,6 +688,8 @@ class Broker:
         self.throttle.set_rates(
             value("leader.replication.throttled.rate"), value("follower.replication.throttled.rate")
         )
+        self.moves.throttle.rate = value("replica.alter.log.dirs.io.max.bytes.per.second")
+        self._cordon(value(CORDONED))
         self.housekeeping.configure_cleaner(
             value("log.cleaner.threads"),
             value("log.cleaner.backoff.ms"),
@@ -684,6 +699,13 @@ class Broker:
         if self._security is not None:
             self._security.settings_changed({**image.config(BROKER_RESOURCE, ""), **own})
         self._limits.change(self._limit_rules(value, {**image.config(BROKER_RESOURCE, ""), **own}))
+
+    def _cordon(self, setting: Sequence[str]) -> None:
+        cordoned = cordoning.cordoned(setting, self.logs.directories)
+        if cordoned != self.logs.cordoned:
+            self.logs.cordoned = cordoned
+            logger.info("cordoned log directories paths=%s", ",".join(sorted(cordoned)))
+            self.lifecycle.heartbeat_soon()
 
     def _limit_rules(self, value: Callable[[str], Any], configs: Mapping[str, str]) -> LimitRules:
         settings = self.settings
@@ -698,7 +720,8 @@ class Broker:
         )
 
     def _handlers(self) -> dict[ApiKey, Handler]:
-        """Every API of the broker's listeners, by family. Each object names its APIs itself, with `@serves`."""
+        """Kafka's APIs of the broker's listeners, by family; private ones are served in `start`. Each object names its
+        APIs itself, with `@serves`."""
         settings, runtime, replicas, cluster = (
             self.settings,
             self.runtime,
@@ -717,11 +740,12 @@ class Broker:
             settings.node_id,
             lambda: cluster.image,
             None if self._security is None else self._security.check,
-            self.to_controller.forward,
+            self.for_clients.forward,
+            self.logs.directories,
         )
         return handlers_of(
-            ApiVersionsHandler(lambda: source.image),
-            DescribeHandlers(settings, cluster, self.to_controller, self.cluster_id, liveness),
+            ApiVersionsHandler(lambda: source.image, lambda: source.kraft_version),
+            DescribeHandlers(settings, cluster, self.for_clients, self.cluster_id, liveness),
             ProduceHandler(replicas, cluster, verifier),
             self.fetches,
             OffsetHandlers(replicas),
@@ -733,15 +757,15 @@ class Broker:
             ListConfigResourcesHandler(lambda: cluster.image),
             LoggerHandlers(settings.node_id, listener_configs.pass_on),
             listener_configs,
-            TokenHandlers(settings, self.to_controller.forward),
+            TokenHandlers(settings, self.for_clients.forward),
             DescribeTokensHandler(settings, lambda: cluster.image),
-            DescribeLogDirsHandler(runtime.disk, replicas),
+            LogDirsHandlers(runtime.disk, replicas, self.moves),
             QuotaHandlers(lambda: cluster.image),
             SaslHandlers(),
             SecurityHandlers(lambda: cluster.image),
             AclHandlers(),
             self.telemetry,
-            self.to_controller,  # what it forwards
+            self.for_clients,  # what it forwards
         )
 
     def leave_cluster(self, error: Exception) -> None:
@@ -779,11 +803,13 @@ class Broker:
         self.coordination.stop()
         self.transactions.stop()
         stop_serving()
+        await self.moves.stop()
         await self.housekeeping.stop()
         await self.load.stop()
         await self.isr_proposals.stop()
         await self.assignments.stop()
         self.replication.stop()
+        await self.for_clients.stop()
         await self.to_controller.stop()
         self.cluster.close()
 
@@ -793,7 +819,7 @@ class Broker:
             await asyncio.wait([self._opening])  # a start that was interrupted still reads them
         logger.info("closing the logs")
         close = partial(self.logs.close, clean=True, broker_epoch=self.lifecycle.broker_epoch)
-        await asyncio.get_running_loop().run_in_executor(None, close)
+        await in_thread(close)
 
 
 def new_uuid(runtime: Runtime) -> uuid.UUID:

@@ -23,6 +23,9 @@ from ottla.security.operations import (
 from ottla.security.principals import parse_principal
 from ottla.wire.errors import ErrorCode, KafkaError
 
+TOLD_MAX = 2 * RECORDS_PER_COMMAND_MAX
+"""ACLs in the answer to one deletion. Many filters may take the same ones, and each answers with all that it takes."""
+
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
     """Words that this version does not know become UNKNOWN: such an ACL is kept, and never applies."""
@@ -63,6 +66,7 @@ def delete(draft: Draft, filters: Sequence[AclFilter]) -> dict[str, Any]:
     _check_served(draft)
     known = {id: acl_of(record) for id, record in draft.image.acls.items()}
     removed: dict[UUID, None] = {}
+    told = 0
     results = []
     for each in filters:
         error, message = ErrorCode.NONE, None
@@ -73,6 +77,12 @@ def delete(draft: Draft, filters: Sequence[AclFilter]) -> dict[str, Any]:
         else:
             taken = [id for id, acl in known.items() if each.takes(acl)]
         removed.update(dict.fromkeys(taken))
+        told += len(taken)
+        if told > TOLD_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"The filters of one request take more than {TOLD_MAX} acls together.",
+            )
         matching = [_fields(known[id]) for id in taken]
         results.append({"error_code": error, "error_message": message, "matching_acls": matching})
     if len(removed) > RECORDS_PER_COMMAND_MAX:

@@ -7,7 +7,7 @@ new sessions. Fencing a live broker is always safe: it is unfenced after its nex
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -48,7 +48,8 @@ _RESERVED_DIRECTORIES_MAX = 100
 @dataclass(frozen=True, slots=True)
 class Registration:
     """A broker's request to be registered. `previous_broker_epoch` is the broker epoch of its last clean
-    shutdown, or -1 if the last shutdown was unclean."""
+    shutdown, or -1 if the last shutdown was unclean. `has_log_dirs_away`: not all of its directories could be read, and
+    it does not know the ids of those."""
 
     broker_id: int
     cluster_id: str
@@ -58,6 +59,7 @@ class Registration:
     rack: str | None = None
     log_dirs: tuple[UUID, ...] = ()
     previous_broker_epoch: int = -1
+    has_log_dirs_away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,27 @@ class Session:
         end = self.last_contact + timeout
         return end if self.reconnect_by is None else min(end, self.reconnect_by)
 
+    def why_over(self, now: float) -> FenceCause:
+        """Of a session whose deadline has passed."""
+        is_lost = self.reconnect_by is not None and now >= self.reconnect_by
+        return FenceCause.DISCONNECTED if is_lost else FenceCause.SESSION_OVER
+
 
 class Sessions(dict[int, Session]):
     """The sessions by broker id, one for every registered broker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_short: dict[int, None] = {}
+        """Brokers whose last heartbeat named directories that are nearly full. Every decision asks for these, so that
+        a look at all sessions would make each heartbeat cost as much as there are brokers."""
+
+    def note_short(self, broker_id: int, short: ShortOfRoom) -> None:
+        self[broker_id].short = short
+        if short.scarce:
+            self._said_short[broker_id] = None
+        else:
+            self._said_short.pop(broker_id, None)
 
     @classmethod
     def after_failover(cls, image: MetadataImage, now: float) -> Sessions:
@@ -142,7 +162,8 @@ class Sessions(dict[int, Session]):
 
     @property
     def short_of_room(self) -> ShortOfRoom:
-        reports = [session.short for session in self.values() if session.short.scarce]
+        known = (self.get(broker_id) for broker_id in self._said_short)
+        reports = [each.short for each in known if each is not None and each.short.scarce]
         if not reports:
             return NOBODY_SHORT
         return ShortOfRoom(
@@ -201,12 +222,15 @@ def register(draft: Draft, request: Registration, sessions: Sessions, now: float
 
 def _leave_previous_life(draft: Draft, request: Registration, existing: BrokerImage | None) -> None:
     """Remove the previous incarnation from every ISR. After an unclean shutdown the replica may miss the
-    tail of its log, so it leaves the ELR too. On a replaced disk it has no data at all."""
+    tail of its log, so it leaves the ELR too. On a replaced disk it has no data at all. A disk that is away may come back
+    with all of it: while the directory of a replica is not there, it cannot be elected."""
     broker = request.broker_id
     draft.leaving_because[broker] = IsrCause.RESTART
     clean = existing is not None and existing.epoch == request.previous_broker_epoch
     known = existing.directories if existing else ()
-    disk_replaced = any(directory not in known for directory in request.log_dirs)
+    disk_replaced = not request.has_log_dirs_away and any(
+        directory not in known for directory in request.log_dirs
+    )
     home = request.log_dirs[0] if len(request.log_dirs) == 1 else DIRECTORY_UNASSIGNED
     changes = []
     for topic, index, partition in draft.partitions():
@@ -313,7 +337,7 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
         case BrokerControlState.ACTIVE:
             may_stop = beat.want_shutdown and (beat.want_fence or not draft.leads_any(broker.id))
             if beat.want_fence or may_stop:
-                fence(draft, [broker.id], FenceCause.SHUT_DOWN if may_stop else FenceCause.ASKED)
+                fence(draft, {broker.id: FenceCause.SHUT_DOWN if may_stop else FenceCause.ASKED})
             elif beat.want_shutdown:
                 _begin_shutdown(draft, broker)
                 session.shutdown_offset = draft.image.offset
@@ -323,14 +347,14 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
                 draft.image, session.shutdown_offset
             )
             if may_stop:
-                fence(draft, [broker.id], FenceCause.SHUT_DOWN)
+                fence(draft, {broker.id: FenceCause.SHUT_DOWN})
     if may_stop:
         session.connected = (
             False  # so that it can register again without waiting for this session's end
         )
     if beat.offline_log_dirs:
         _take_directories_offline(draft, beat)
-    session.short = beat.short.of(broker.directories)
+    sessions.note_short(broker.id, beat.short.of(broker.directories))
     if session.short.scarce:
         draft.short = sessions.short_of_room
         _make_way(draft, broker.id)
@@ -344,15 +368,15 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
     }
 
 
-def fence(draft: Draft, broker_ids: Sequence[int], cause: FenceCause) -> None:
-    """Fence all of them, with every partition concerned, in one batch (P32)."""
-    gone = frozenset(broker_ids)
-    for id in broker_ids:
+def fence(draft: Draft, causes: Mapping[int, FenceCause]) -> None:
+    """Fence all of these brokers, with every partition concerned, in one batch (P32)."""
+    gone = frozenset(causes)
+    for id, cause in causes.items():
         draft.leaving_because.setdefault(id, _LEAVES_BECAUSE.get(cause, IsrCause.FENCED))
     draft.change_where(lambda partition: not gone.isdisjoint(partition.isr), leaving=gone)
-    brokers = [draft.image.brokers[broker_id] for broker_id in broker_ids]
+    brokers = [draft.image.brokers[broker_id] for broker_id in causes]
     draft.add([_registration_change(broker, fenced=FENCE) for broker in brokers])
-    draft.events += [BrokerFenced(broker.id, broker.epoch, cause) for broker in brokers]
+    draft.events += [BrokerFenced(each.id, each.epoch, causes[each.id]) for each in brokers]
 
 
 def _unfence(draft: Draft, broker: BrokerImage) -> None:
@@ -376,7 +400,7 @@ def _take_directories_offline(draft: Draft, beat: Heartbeat) -> None:
         return
     if not online:
         if not broker.fenced:
-            fence(draft, [broker.id], FenceCause.NO_DISK)
+            fence(draft, {broker.id: FenceCause.NO_DISK})
         return
     draft.leaving_because[broker.id] = IsrCause.DISK
     changes = [

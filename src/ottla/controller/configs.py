@@ -15,7 +15,10 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from ottla.config.cordoning import CORDONED
 from ottla.controller.draft import UNCLEAN_ELECTION, Draft
+from ottla.controller.topics import check_name
+from ottla.metadata.image import TopicImage
 from ottla.metadata.records import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -37,6 +40,7 @@ LIST_SETTINGS = frozenset(
         "follower.replication.throttled.replicas",
         "metrics",
         "match",
+        CORDONED,
     }
 )
 """List settings: APPEND and SUBTRACT apply to them."""
@@ -70,6 +74,8 @@ class ConfigChanges(NamedTuple):
     resource_type: int
     resource_name: str
     changes: tuple[ConfigChange, ...]
+    is_forwarded: bool = True
+    """By a broker, which has checked what only it can check."""
 
 
 def incremental_alter(draft: Draft, requests: Sequence[ConfigChanges]) -> dict[str, Any]:
@@ -82,8 +88,11 @@ def alter(draft: Draft, requests: Sequence[ConfigChanges]) -> dict[str, Any]:
 
 
 def _alter(draft: Draft, requests: Sequence[ConfigChanges], *, replace_all: bool) -> dict[str, Any]:
+    """Together, since each addition costs as much as there are settings, and no resource has to do with another's settings."""
     counts = Counter((request.resource_type, request.resource_name) for request in requests)
     responses = []
+    records: list[MetadataRecord] = []
+    accepted: list[ConfigChanges] = []
     for request in requests:
         error, message = ErrorCode.NONE, None
         try:
@@ -91,8 +100,8 @@ def _alter(draft: Draft, requests: Sequence[ConfigChanges], *, replace_all: bool
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            draft.add(_records(draft, request, replace_all))
-            _reevaluate_partitions(draft, request)
+            records += _records(draft, request, replace_all)
+            accepted.append(request)
         except KafkaError as failure:
             error, message = failure.code, failure.message or None
         responses.append(
@@ -103,42 +112,45 @@ def _alter(draft: Draft, requests: Sequence[ConfigChanges], *, replace_all: bool
                 "resource_name": request.resource_name,
             }
         )
-        draft.limit()
+        draft.limit(len(records))
+    draft.add(records)
+    _reevaluate_partitions(draft, accepted)
+    draft.limit()
     return {"responses": responses}
 
 
 def _records(draft: Draft, request: ConfigChanges, replace_all: bool) -> list[MetadataRecord]:
-    _check_resource(draft, request)
+    _check_name(request)
     kind, resource = request.resource_type, request.resource_name
     current = draft.image.config(kind, resource)
     if len({change.name for change in request.changes}) != len(request.changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     new_values = {change.name: _new_value(draft, change, current) for change in request.changes}
+    if kind == BROKER_RESOURCE:
+        _check_exists(draft, request)
     if replace_all:
         new_values |= {name: None for name in current if name not in new_values}
     after = {**current, **new_values}
     _validate(draft, request, new_values, {n: v for n, v in after.items() if v is not None})
+    # What is wrong with a topic's settings is said also where there is no such topic, as in Kafka.
+    _check_exists(draft, request)
     return [
         ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
         for name, value in new_values.items()
-        if value != current.get(name)
+        # A broker reads a key store anew when its setting is set again, to the same path (KAFKA-14136).
+        if value != current.get(name) or kind == BROKER_RESOURCE
     ]
 
 
-def _check_resource(draft: Draft, request: ConfigChanges) -> None:
+def _check_name(request: ConfigChanges) -> None:
     kind, resource = request.resource_type, request.resource_name
     if kind == TOPIC_RESOURCE:
-        if resource not in draft.image.topics:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource}' does not exist."
-            )
+        if not resource:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_name(resource)
     elif kind == BROKER_RESOURCE:
         if resource and not _BROKER_ID.fullmatch(resource):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"'{resource}' is no broker id")
-        if resource and int(resource) not in draft.image.brokers:
-            raise KafkaError(
-                ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {resource} found."
-            )
     elif kind == GROUP_RESOURCE:
         if not resource:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -150,6 +162,16 @@ def _check_resource(draft: Draft, request: ConfigChanges) -> None:
             ErrorCode.INVALID_REQUEST,
             _WITHOUT_SETTINGS.get(kind, f"Unsupported resource type {kind}"),
         )
+
+
+def _check_exists(draft: Draft, request: ConfigChanges) -> None:
+    kind, resource = request.resource_type, request.resource_name
+    if kind == TOPIC_RESOURCE and resource not in draft.image.topics:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource}' does not exist."
+        )
+    if kind == BROKER_RESOURCE and resource and int(resource) not in draft.image.brokers:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {resource} found.")
 
 
 def _new_value(draft: Draft, change: ConfigChange, current: Mapping[str, str]) -> str | None:
@@ -200,18 +222,47 @@ def _validate(
             ErrorCode.INVALID_CONFIG,
             f"{MIN_ISR} is set for a topic or for the whole cluster, where it cannot be removed.",
         )
+    if CORDONED in new_values:
+        _check_cordoned(draft, request, new_values[CORDONED])
 
 
-def _reevaluate_partitions(draft: Draft, request: ConfigChanges) -> None:
-    if request.resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE) or (
-        request.resource_type == BROKER_RESOURCE and request.resource_name
-    ):
+def _check_cordoned(draft: Draft, request: ConfigChanges, value: str | None) -> None:
+    """Its paths mean something to one broker only. Without that broker, as in Kafka, entries can only be removed."""
+    if value is None:
         return
-    if not any(change.name in (MIN_ISR, UNCLEAN_ELECTION) for change in request.changes):
-        return
+    if not request.resource_name:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            + CORDONED,
+        )
+    present = draft.image.config(BROKER_RESOURCE, request.resource_name).get(CORDONED, "")
+    if not request.is_forwarded and not _members(value) <= _members(present):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"When updating {CORDONED} via controllers, the new value must be a subset of the current"
+            " configuration value.",
+        )
+
+
+def _members(text: str) -> set[str]:
+    return {member.strip() for member in text.split(",") if member.strip()}
+
+
+def _reevaluate_partitions(draft: Draft, requests: Sequence[ConfigChanges]) -> None:
+    """Of the topics whose rules of elections these may have changed: of all of them, if it is the cluster's."""
+    topics: dict[str, TopicImage] = {}
+    for request in requests:
+        if not any(change.name in (MIN_ISR, UNCLEAN_ELECTION) for change in request.changes):
+            continue
+        if request.resource_type == BROKER_RESOURCE and not request.resource_name:
+            topics = dict(draft.image.topics)
+            break
+        if request.resource_type == TOPIC_RESOURCE:
+            topics[request.resource_name] = draft.image.topics[request.resource_name]
     changes = [
         draft.change(topic, index)
-        for topic, index, partition in draft.partitions()
-        if request.resource_type == BROKER_RESOURCE or topic.name == request.resource_name
+        for topic in topics.values()
+        for index in range(len(topic.partitions))
     ]
     draft.add([record for record in changes if record is not None])

@@ -34,7 +34,7 @@ from ottla.controller.brokers import Assignment, Heartbeat, Registration, Sessio
 from ottla.controller.configs import ConfigChanges
 from ottla.controller.credentials import CredentialDeletion, CredentialUpsertion
 from ottla.controller.draft import ControllerConfig, ControllerResult, Draft, IsrProposal
-from ottla.controller.features import FeatureUpdate
+from ottla.controller.features import FeatureUpdate, QuorumVersion
 from ottla.controller.partitions import ElectionType
 from ottla.controller.quotas import QuotaChanges
 from ottla.controller.reassignments import ReassignedPartition
@@ -73,7 +73,11 @@ class _Timers:
 
 class Controller:
     def __init__(
-        self, config: ControllerConfig, random: Random, next_offset: Callable[[], int]
+        self,
+        config: ControllerConfig,
+        random: Random,
+        next_offset: Callable[[], int],
+        quorum: QuorumVersion,
     ) -> None:
         """`next_offset` is the offset of the next batch in the metadata log."""
         self.config = config
@@ -83,6 +87,7 @@ class Controller:
         self._sessions = Sessions()
         self._timers = _Timers(0.0, 0.0, 0.0, 0.0)
         self._next_offset = next_offset
+        self._quorum = quorum
 
     # Activation and deactivation
 
@@ -180,7 +185,7 @@ class Controller:
             broker = draft.image.brokers.get(broker_id)
             known = broker is not None and broker.epoch == epoch and not broker.fenced
             if known and not self._sessions[broker_id].connected:
-                brokers.fence(draft, [broker_id], FenceCause.UNREACHABLE)
+                brokers.fence(draft, {broker_id: FenceCause.UNREACHABLE})
             return {}
 
         return self.decide(decide)
@@ -287,7 +292,9 @@ class Controller:
     def update_features(
         self, wanted: Sequence[FeatureUpdate], *, validate_only: bool = False
     ) -> ControllerResult:
-        return self.decide(lambda draft: features.update(draft, wanted), validate_only)
+        return self.decide(
+            lambda draft: features.update(draft, wanted, self._quorum), validate_only
+        )
 
     def alter_configs(
         self, wanted: Sequence[ConfigChanges], *, validate_only: bool = False
@@ -338,7 +345,7 @@ class Controller:
         timers.last_tick = now
         stale = self._sessions.stale(draft.image, now, config.session_timeout)
         if stale:
-            brokers.fence(draft, stale, FenceCause.SESSION_OVER)
+            brokers.fence(draft, {each: self._sessions[each].why_over(now) for each in stale})
             for broker_id in stale:
                 self._sessions[broker_id].connected = False
         if now >= timers.unclean:
@@ -372,6 +379,10 @@ class Controller:
         if self._image is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
         return self._image
+
+    def withdraw(self, before: MetadataImage) -> None:
+        """The last decision is not written: what it would have changed is as it was `before`."""
+        self._image = before
 
     def decide(
         self, command: Callable[[Draft], dict[str, Any]], validate_only: bool = False

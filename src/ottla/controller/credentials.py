@@ -1,7 +1,8 @@
 """SCRAM credentials in the metadata (KIP-554): who may log in with which password, without the password.
 
 A client sends the salt and the salted password. The controller derives from them what brokers need to check a login, and
-forgets the rest. Nobody can log in with what is stored.
+forgets the rest. Nobody can log in with what is stored. With a password that is changed or taken away go the delegation tokens of its
+user, and those that were made in the user's name for others: whoever knew the password may have made them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.controller.draft import Draft
+from ottla.controller.tokens import tokens_made_by, tokens_of
 from ottla.metadata.features import METADATA_VERSION
 from ottla.metadata.records import (
     MetadataRecord,
+    RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
+from ottla.security.principals import user as user_principal
 from ottla.security.secrets import Secret
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -49,24 +53,40 @@ def alter(
     deletions: Sequence[CredentialDeletion],
     upsertions: Sequence[CredentialUpsertion],
 ) -> dict[str, Any]:
-    """Each user succeeds or fails by himself. Who is named twice fails, whichever the mechanisms."""
+    """Each user succeeds or fails by himself. Who is named twice fails, whichever the mechanisms: for his first change if that one
+    is wrong, as with Kafka."""
     changes: list[CredentialDeletion | CredentialUpsertion] = [*deletions, *upsertions]
     counts = Counter(change.user for change in changes)
     results: dict[str, dict[str, Any]] = {}
     for change in changes:
+        if change.user in results:
+            continue
         error, message = ErrorCode.NONE, None
         try:
+            record = _record(draft, change)
             if counts[change.user] > 1:
                 raise KafkaError(
                     ErrorCode.DUPLICATE_RESOURCE,
                     "A user credential cannot be altered twice in the same request",
                 )
-            draft.add([_record(draft, change)])
+            draft.add([record, *_tokens_that_end(draft, change)])
         except KafkaError as failure:
             error, message = failure.code, failure.message or None
         results[change.user] = {"user": change.user, "error_code": error, "error_message": message}
         draft.limit()
     return {"results": list(results.values())}
+
+
+def _tokens_that_end(
+    draft: Draft, change: CredentialDeletion | CredentialUpsertion
+) -> list[RemoveDelegationTokenRecord]:
+    """Kafka leaves them. A user's first password, or one for a second mechanism, ends none."""
+    if (change.user, change.mechanism) not in draft.image.scram:
+        return []
+    who = user_principal(change.user)
+    ending = [*tokens_of(draft, who), *tokens_made_by(draft, who)]
+    ids = dict.fromkeys(each.token_id for each in ending)
+    return [RemoveDelegationTokenRecord(token_id=id) for id in ids]
 
 
 def _record(draft: Draft, change: CredentialDeletion | CredentialUpsertion) -> MetadataRecord:
@@ -76,21 +96,21 @@ def _record(draft: Draft, change: CredentialDeletion | CredentialUpsertion) -> M
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM"
         )
-    user, number = change.user, change.mechanism
-    if not user:
+    name, number = change.user, change.mechanism
+    if not name:
         raise _unacceptable("Username must not be empty")
-    if "\0" in user:
+    if "\0" in name:
         raise _unacceptable("Username must not have a NUL")
     mechanism = scram.BY_NUMBER.get(number)
     if mechanism is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     if isinstance(change, CredentialDeletion):
-        if (user, number) not in draft.image.scram:
+        if (name, number) not in draft.image.scram:
             raise KafkaError(
                 ErrorCode.RESOURCE_NOT_FOUND,
                 "Attempt to delete a user credential that does not exist",
             )
-        return RemoveUserScramCredentialRecord(name=user, mechanism=number)
+        return RemoveUserScramCredentialRecord(name=name, mechanism=number)
     if change.iterations < scram.ITERATIONS_MIN:
         raise _unacceptable("Too few iterations")
     if change.iterations > scram.ITERATIONS_MAX:
@@ -102,7 +122,7 @@ def _record(draft: Draft, change: CredentialDeletion | CredentialUpsertion) -> M
     credential = scram.credential_of(
         mechanism, change.salted_password, change.salt, change.iterations
     )
-    return _stored(user, number, credential)
+    return _stored(name, number, credential)
 
 
 def _stored(user: str, number: int, credential: Credential) -> UserScramCredentialRecord:

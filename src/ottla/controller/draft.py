@@ -41,6 +41,13 @@ RECORDS_PER_COMMAND_MAX = 10_000
 """Kafka's limit on the records that one user request may write."""
 
 
+def limit_records(count: int) -> None:
+    if count > RECORDS_PER_COMMAND_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerResult:
     """The result of a command: records for the log (one atomic batch, empty if nothing changes), the response
@@ -51,6 +58,12 @@ class ControllerResult:
     events: Sequence[Event] = ()
     draft: Draft | None = None
     """What `committed_events` tells from; None if nothing was decided."""
+    kraft_version: int | None = None
+    """The quorum is to write this version, after the records (see `features`)."""
+
+    @property
+    def writes(self) -> bool:
+        return bool(self.records) or self.kraft_version is not None
 
 
 @dataclass(frozen=True)
@@ -146,11 +159,15 @@ class Draft:
         """The proposals of leaders that are accepted."""
         self.preferred: set[tuple[UUID, int]] = set()
         """Partitions whose leadership moves to the preferred replica."""
+        self.kraft_version: int | None = None
+        """Another version of the quorum, which is no record of the metadata."""
         self._epoch = epoch
         self._brokers: dict[int, None] = {}
         self._partitions: dict[tuple[UUID, int], None] = {}
         self._leaders: Counter[int] | None = None
         self._leader_moves: Counter[int] = Counter()
+        self._topic_rules: dict[str, tuple[Election, int]] = {}
+        """By topic: the election that it allows, and its minimum of in-sync replicas; both as of the last `add`."""
 
     def add(self, records: Sequence[MetadataRecord]) -> None:
         if not records:
@@ -166,17 +183,17 @@ class Draft:
             self._partitions.update(dict.fromkeys(keys))
         self._leaders = None
         self._leader_moves.clear()
+        self._topic_rules.clear()
 
-    def limit(self) -> None:
-        """Refuse a user's request that would write too many records, as a whole."""
-        if len(self.records) > RECORDS_PER_COMMAND_MAX:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
-            )
+    def limit(self, more: int = 0) -> None:
+        """Refuse a user's request that would write too many records, as a whole. `more`: those that are not added yet."""
+        limit_records(len(self.records) + more)
 
     def finish(self, response: dict[str, Any]) -> ControllerResult:
         check_edges(self.before, self.image, self._brokers, self._partitions)
-        return ControllerResult(self.records, response, self.events, self)
+        return ControllerResult(
+            self.records, response, self.events, self, kraft_version=self.kraft_version
+        )
 
     @property
     def changed_partitions(self) -> Iterable[tuple[UUID, int]]:
@@ -249,16 +266,15 @@ class Draft:
         away = {*leaving, *lost, *emptied}
         if isr is None and leaving:
             isr = [replica for replica in partition.isr if replica not in away]
-        if election is None:
-            unclean = self.unclean_election_allowed(topic.name)
-            election = Election.UNCLEAN if unclean else Election.CLEAN
+        allowed, min_isr = self._rules_of(topic)
+        election = election or allowed
         record = (self.config.change or change)(
             topic.id,
             index,
             partition,
             Rules(
                 may_lead=lambda r: r not in away and self._alive(r, places[r]),
-                min_isr=self.image.configured_min_isr(topic),
+                min_isr=min_isr,
                 election=election,
                 leads=self._leads,
                 has_room=lambda r: places[r] not in self.short.scarce,
@@ -276,6 +292,16 @@ class Draft:
                 self._leader_moves[partition.leader] -= 1
                 self._leader_moves[record.leader] += 1
         return record
+
+    def _rules_of(self, topic: TopicImage) -> tuple[Election, int]:
+        found = self._topic_rules.get(topic.name)
+        if found is None:
+            unclean = self.unclean_election_allowed(topic.name)
+            found = self._topic_rules[topic.name] = (
+                Election.UNCLEAN if unclean else Election.CLEAN,
+                self.image.configured_min_isr(topic),
+            )
+        return found
 
     def change_where(
         self,

@@ -27,18 +27,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol
 from uuid import UUID
 
 from ottla.metadata.image import PartitionImage
-from ottla.metadata.records import (
-    LEADER_UNCHANGED,
-    NO_LEADER,
-    RECOVERING,
-    PartitionChangeRecord,
-)
-
-T = TypeVar("T")
+from ottla.metadata.records import NO_LEADER, RECOVERING, PartitionChangeRecord
 
 
 class Election(Enum):
@@ -156,11 +149,12 @@ def change(
     that the leader reports. `assignment` is the requested assignment (default: the present one)."""
     gone = {*lost, *emptied}
     members = tuple(isr if isr is not None else partition.isr)
+    last_known = partition.last_known_elr
     after = PartitionTarget(
         assignment=assignment or PartitionAssignment.of(partition),
-        isr=tuple(replica for replica in members if replica not in gone),
+        isr=tuple(replica for replica in members if replica not in gone) if gone else members,
         elr=(),
-        last_known=tuple(r for r in partition.last_known_elr if r not in emptied),
+        last_known=tuple(r for r in last_known if r not in emptied) if emptied else last_known,
         leader=partition.leader,
         recovery=partition.leader_recovery_state if recovery is None else recovery,
     )
@@ -178,18 +172,17 @@ def change(
     elif not after.elr and not after.last_known:
         # Those that left the ELR last may miss a tail, as a last leader may. They have all other records.
         after.last_known = tuple(r for r in partition.elr if r not in emptied)
-    after.last_known = tuple(replica for replica in after.last_known if replica in replicas)
+    if after.last_known:
+        after.last_known = tuple(replica for replica in after.last_known if replica in replicas)
     return change_record(topic_id, index, partition, after)
 
 
 def _complete_reassignment(rules: Rules, after: PartitionTarget) -> None:
     """All target replicas are in sync and one of them may lead, so the others are removed."""
+    if not after.assignment.is_reassignment:
+        return
     target = after.assignment.target
-    if (
-        after.assignment.is_reassignment
-        and set(target) <= set(after.isr)
-        and any(rules.may_lead(replica) for replica in target)
-    ):
+    if set(target) <= set(after.isr) and any(rules.may_lead(replica) for replica in target):
         after.assignment = after.assignment.settled(target)
         after.isr = tuple(replica for replica in after.isr if replica in target)
 
@@ -256,28 +249,28 @@ def change_record(
     topic_id: UUID, index: int, partition: PartitionImage, after: PartitionTarget
 ) -> PartitionChangeRecord | None:
     """Only the fields that differ. A leader that stays thus keeps its epoch, unless a replica is removed."""
-    before, assignment = PartitionAssignment.of(partition), after.assignment
-    same_epoch = after.leader == partition.leader and set(before.replicas) <= set(
-        assignment.replicas
-    )
-    record = PartitionChangeRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        isr=_if_new(after.isr, partition.isr),
-        leader=LEADER_UNCHANGED if same_epoch else after.leader,
-        replicas=_if_new(assignment.replicas, before.replicas),
-        removing_replicas=_if_new(assignment.removing, before.removing),
-        adding_replicas=_if_new(assignment.adding, before.adding),
-        leader_recovery_state=(
-            after.recovery if after.recovery != partition.leader_recovery_state else -1
-        ),
-        eligible_leader_replicas=_if_new(after.elr, partition.elr),
-        last_known_elr=_if_new(after.last_known, partition.last_known_elr),
-        directories=_if_new(assignment.directories, before.directories),
-    )
-    unchanged = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
-    return None if record == unchanged else record
-
-
-def _if_new(after: tuple[T, ...], before: tuple[T, ...]) -> tuple[T, ...] | None:
-    return None if after == before else after
+    assignment = after.assignment
+    differing: dict[str, Any] = {}
+    if assignment.replicas != partition.replicas:
+        differing["replicas"] = assignment.replicas
+    if after.leader != partition.leader or (
+        "replicas" in differing and not set(partition.replicas) <= set(assignment.replicas)
+    ):
+        differing["leader"] = after.leader
+    if after.isr != partition.isr:
+        differing["isr"] = after.isr
+    if assignment.removing != partition.removing:
+        differing["removing_replicas"] = assignment.removing
+    if assignment.adding != partition.adding:
+        differing["adding_replicas"] = assignment.adding
+    if after.recovery != partition.leader_recovery_state:
+        differing["leader_recovery_state"] = after.recovery
+    if after.elr != partition.elr:
+        differing["eligible_leader_replicas"] = after.elr
+    if after.last_known != partition.last_known_elr:
+        differing["last_known_elr"] = after.last_known
+    if assignment.directories != partition.directories:
+        differing["directories"] = assignment.directories
+    if not differing:
+        return None
+    return PartitionChangeRecord(partition_id=index, topic_id=topic_id, **differing)

@@ -2,13 +2,15 @@
 
 A level is finalized only when every registered broker and controller supports it. Either all updates of a request
 are applied, or none.
+
+kraft.version is the quorum's own: it says whether it can be raised, and writes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ottla.controller.draft import Draft
 from ottla.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED, UNSERVED
@@ -19,6 +21,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 NEVER_LESS = {
     METADATA_VERSION: "Refusing to perform the requested downgrade because it might delete metadata "
     "information.",
+    KRAFT_VERSION: "Can't downgrade the version of this feature.",
     ELR_FEATURE: "Eligible leader replicas are part of every election here.",
 }
 
@@ -35,13 +38,29 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: int
 
 
-def update(draft: Draft, updates: Sequence[FeatureUpdate]) -> dict[str, Any]:
+class QuorumVersion(Protocol):
+    """What is asked of the quorum about its own feature (Kafka's KRaftVersionAccessor)."""
+
+    @property
+    def kraft_version(self) -> int: ...
+
+    def check_kraft_version(self, version: int) -> None:
+        """Raises KafkaError if the version cannot become this one."""
+
+
+def update(draft: Draft, updates: Sequence[FeatureUpdate], quorum: QuorumVersion) -> dict[str, Any]:
     if len({update.name for update in updates}) != len(updates):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A feature may be updated once only.")
     records = []
     for name, level, upgrade_type in updates:
-        _check(draft, name, level, upgrade_type)
-        if level != draft.image.features.get(name, 0):
+        current = (
+            quorum.kraft_version if name == KRAFT_VERSION else draft.image.features.get(name, 0)
+        )
+        _check(draft, name, level, upgrade_type, current)
+        if name == KRAFT_VERSION:
+            quorum.check_kraft_version(level)
+            draft.kraft_version = level if level > current else None
+        elif level != current:
             records.append(FeatureLevelRecord(name=name, feature_level=level))
     draft.add(records)
     results = [
@@ -50,20 +69,17 @@ def update(draft: Draft, updates: Sequence[FeatureUpdate]) -> dict[str, Any]:
     return {"error_code": 0, "error_message": None, "results": results}
 
 
-def _check(draft: Draft, name: str, level: int, upgrade_type: int) -> None:
+def _check(draft: Draft, name: str, level: int, upgrade_type: int, current: int) -> None:
     def refuse(why: str) -> KafkaError:
         return KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
             f"Invalid update version {level} for feature {name}. {why}",
         )
 
-    current = draft.image.features.get(name, 0)
     if upgrade_type not in UpgradeType.__members__.values():
         raise refuse("The controller does not support the given upgrade type.")
     if level < 0:
         raise refuse("A feature version cannot be less than 0.")
-    if name == KRAFT_VERSION:
-        raise refuse("The quorum's version is fixed when its directories are formatted.")
     why = _unsupported_by(draft, name, level)
     if why is not None:
         raise refuse(why)

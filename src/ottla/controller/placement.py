@@ -11,7 +11,8 @@ instead: such topics spread evenly, and the same history gives the same placemen
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -38,7 +39,7 @@ def place(
     racks = len({broker.rack for broker in brokers})
     placed = []
     for index in range(start, start + partitions):
-        walk = _rotated(alive, index) + _rotated(spare, index)
+        walk = chain(_walked(alive, index), _walked(spare, index))
         placed.append(_first_on_distinct_racks(walk, factor, racks))
     return placed
 
@@ -120,10 +121,11 @@ def _check_factor(brokers: Sequence[PlaceableBroker], factor: int) -> None:
     if factor > len(brokers):
         why = (
             f"The target replication factor of {factor} cannot be reached because only "
-            f"{len(brokers)} broker(s) are registered."
+            f"{len(brokers)} broker(s) are registered or some brokers have all their log directories "
+            "cordoned."
         )
     elif not any(broker.alive for broker in brokers):
-        why = "All brokers are currently fenced or in controlled shutdown."
+        why = "All brokers are currently fenced, or have all their log directories cordoned."
     if why:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -131,30 +133,31 @@ def _check_factor(brokers: Sequence[PlaceableBroker], factor: int) -> None:
         )
 
 
-def _rotated(brokers: list[PlaceableBroker], by: int) -> list[PlaceableBroker]:
-    if not brokers:
-        return []
-    cut = by % len(brokers)
-    return brokers[cut:] + brokers[:cut]
+def _walked(brokers: list[PlaceableBroker], start: int) -> Iterator[PlaceableBroker]:
+    """All of them, beginning at the one whose turn it is. A walk ends after a few: a partition must not cost a look at
+    every broker."""
+    for step in range(len(brokers)):
+        yield brokers[(start + step) % len(brokers)]
 
 
-def _first_on_distinct_racks(walk: list[PlaceableBroker], factor: int, racks: int) -> Replicas:
+def _first_on_distinct_racks(walk: Iterable[PlaceableBroker], factor: int, racks: int) -> Replicas:
     """The first `factor` brokers of the walk, skipping racks already used until all racks are used."""
     if racks == 1:
-        return tuple(broker.id for broker in walk[:factor])
+        return tuple(broker.id for broker in islice(walk, factor))
     chosen: list[int] = []
     waiting = walk
-    while len(chosen) < factor:
+    while True:
         used: set[str | None] = set()
         passed_over = []
         for broker in waiting:
-            if broker.rack in used or len(chosen) == factor:
+            if broker.rack in used:
                 passed_over.append(broker)
-            else:
-                used.add(broker.rack)
-                chosen.append(broker.id)
+                continue
+            used.add(broker.rack)
+            chosen.append(broker.id)
+            if len(chosen) == factor:
+                return tuple(chosen)
         waiting = passed_over
-    return tuple(chosen)
 
 
 def _bad_assignment(message: str) -> KafkaError:

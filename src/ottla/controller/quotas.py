@@ -40,20 +40,22 @@ class QuotaChanges(NamedTuple):
 
 
 def alter(draft: Draft, requests: Sequence[QuotaChanges]) -> dict[str, Any]:
-    """Each entity succeeds or fails independently."""
+    """Each entity succeeds or fails independently. They are added together, since each addition costs as much as there are."""
     counts = Counter(_key(request.entity) for request in requests)
     entries = []
+    records: list[ClientQuotaRecord] = []
     for request in requests:
         error, message = ErrorCode.NONE, None
         try:
             if counts[_key(request.entity)] > 1:
                 raise _invalid("An entity may be named only once.")
-            draft.add(_records(draft, request))
+            records += _records(draft, request)
         except KafkaError as failure:
             error, message = failure.code, failure.message or None
         members = [{"entity_type": kind, "entity_name": name} for kind, name in request.entity]
         entries.append({"error_code": error, "error_message": message, "entity": members})
-        draft.limit()
+        draft.limit(len(records))
+    draft.add(records)
     return {"entries": entries}
 
 

@@ -23,6 +23,13 @@ TOKENS_SINCE: Final = 14
 """Kafka's 3.6-IV2, the first metadata.version with delegation tokens."""
 SWEPT_AT_ONCE: Final = 1_000
 RENEWERS_MAX: Final = 100
+NAMES_BYTES_MAX: Final = 10_000
+"""Of the owner and all renewers of a token. Every node keeps them until it is over."""
+TOKENS_PER_OWNER_MAX: Final = 100
+"""That count. Who has logged in may make some for himself without any right."""
+TOKENS_PER_REQUESTER_MAX: Final = 5_000
+"""With those that are over and not swept away yet. All of them end with the requester's password, in one batch, and a batch has a
+limit: nobody may make so many tokens that his password cannot be taken away."""
 LATEST_MS: Final = 2**63 - 1
 
 
@@ -42,6 +49,19 @@ def create(draft: Draft, wanted: NewToken, random: Random, wall_ms: int) -> dict
         raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, "Owners and renewers are users")
     if len(wanted.renewers) > RENEWERS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {RENEWERS_MAX} renewers")
+    if sum(len(principal.name.encode()) for principal in principals) > NAMES_BYTES_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The names of the renewers are too long")
+    own = [each for each in tokens_of(draft, wanted.owner) if not is_over(each, wall_ms)]
+    if len(own) >= TOKENS_PER_OWNER_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The owner has {TOKENS_PER_OWNER_MAX} tokens; expire one that is not needed",
+        )
+    if len(tokens_made_by(draft, wanted.requester)) >= TOKENS_PER_REQUESTER_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The requester has made {TOKENS_PER_REQUESTER_MAX} tokens that are not removed yet",
+        )
     lifetime_ms = rules.max_lifetime_ms
     if wanted.max_lifetime_ms > 0:
         lifetime_ms = min(lifetime_ms, wanted.max_lifetime_ms)
@@ -92,6 +112,17 @@ def sweep(draft: Draft, wall_ms: int) -> dict[str, Any]:
     ]
     draft.add(over[:SWEPT_AT_ONCE])
     return {}
+
+
+def tokens_of(draft: Draft, owner: Principal) -> list[DelegationTokenRecord]:
+    name = str(owner)
+    return [each for each in draft.image.delegation_tokens.values() if each.owner == name]
+
+
+def tokens_made_by(draft: Draft, requester: Principal) -> list[DelegationTokenRecord]:
+    """Also for others."""
+    name = str(requester)
+    return [each for each in draft.image.delegation_tokens.values() if each.requester == name]
 
 
 def _rules(draft: Draft) -> TokenRules:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from ottla.config import TOPIC_SETTINGS
 from ottla.controller import placement
 from ottla.controller.draft import RECORDS_PER_COMMAND_MAX, Draft
-from ottla.controller.placement import Replicas
+from ottla.controller.placement import PlaceableBroker, Replicas
+from ottla.metadata.image import TopicImage
 from ottla.metadata.records import (
+    BROKER_RESOURCE,
     RECOVERED,
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -24,13 +27,14 @@ from ottla.metadata.records import (
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC, UNLISTED_TOPICS
+from ottla.wire.repeated import Repeated
 from ottla.wire.types import ZERO_UUID, uuid_to_text
 
 NAME_LENGTH_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 # The source of a setting's value, in Kafka's numbers.
-TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+TOPIC_CONFIG, CLUSTER_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 3, 4, 5
 
 
 Permit: TypeAlias = Callable[[int], None]
@@ -65,9 +69,15 @@ class MorePartitions:
 def create_topics(
     draft: Draft, requests: Sequence[NewTopic], random: Random, permit: Permit = unlimited
 ) -> dict[str, Any]:
-    """Each topic succeeds or fails independently; those that succeed are created in one batch."""
+    """Each topic succeeds or fails independently; those that succeed are created in one batch. They are added together, since
+    each addition costs as much as there are topics."""
     doubled = {name for name, count in Counter(r.name for r in requests).items() if count > 1}
+    _limit_partitions(sum(_count_of(draft, request) for request in requests))
+    draft.limit(sum(1 + len(each.configs) + _count_of(draft, each) for each in requests))
     rows: dict[str, dict[str, Any]] = {}
+    records: list[MetadataRecord] = []
+    brokers = draft.placeable()
+    settings = _Effective(draft)
     taken = {_unified(name): name for name in draft.image.topics}
     # Where a topic is placed must not depend on when the cluster creates its event log.
     placed = sum(
@@ -79,54 +89,52 @@ def create_topics(
         try:
             if request.name in doubled:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            rows[request.name] = row = _create(draft, request, taken, placed, random, permit)
+            check_name(request.name)
+            _check_free(draft, request.name, taken)
+            configs = _configs(draft, request)
+            assigned = _place_new_topic(draft, request, brokers, placed)
+            permit(len(assigned))
+            topic_id = _new_topic_id(draft, random)
+            records += _new_topic(draft, request.name, topic_id, configs, assigned)
             taken[_unified(request.name)] = request.name
-            placed += row["num_partitions"]
+            placed += len(assigned)
+            rows[request.name] = {
+                "name": request.name,
+                "topic_id": topic_id,
+                "error_code": 0,
+                "error_message": None,
+                "topic_config_error_code": 0,
+                "num_partitions": len(assigned),
+                "replication_factor": len(assigned[0]),
+                "configs": settings.of(configs),
+            }
         except KafkaError as error:
             rows[request.name] = {
                 "name": request.name,
                 "topic_id": ZERO_UUID,
                 "error_code": error.code,
                 "error_message": error.message or None,
+                "configs": (),
             }
-        draft.limit()
+    draft.add(records)
     return {"topics": list(rows.values())}
 
 
-def _create(
+def _new_topic(
     draft: Draft,
-    request: NewTopic,
-    taken: Mapping[str, str],
-    placed: int,
-    random: Random,
-    permit: Permit,
-) -> dict[str, Any]:
-    """`taken` maps unified names to existing names; `placed` is the number of existing partitions."""
-    check_name(request.name)
-    _check_free(draft, request.name, taken)
-    configs = _configs(draft, request)
-    assigned = _place_new_topic(draft, request, placed)
-    permit(len(assigned))
-    topic_id = _new_topic_id(draft, random)
-    records: list[MetadataRecord] = [TopicRecord(name=request.name, topic_id=topic_id)]
-    records += [
-        ConfigRecord(
-            resource_type=TOPIC_RESOURCE, resource_name=request.name, name=name, value=value
-        )
-        for name, value in configs.items()
+    name: str,
+    topic_id: UUID,
+    configs: Mapping[str, str],
+    assigned: Sequence[Replicas],
+) -> list[MetadataRecord]:
+    return [
+        TopicRecord(name=name, topic_id=topic_id),
+        *(
+            ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=key, value=value)
+            for key, value in configs.items()
+        ),
+        *_partition_records(draft, topic_id, 0, assigned),
     ]
-    records += _partition_records(draft, topic_id, 0, assigned)
-    draft.add(records)
-    return {
-        "name": request.name,
-        "topic_id": topic_id,
-        "error_code": 0,
-        "error_message": None,
-        "topic_config_error_code": 0,
-        "num_partitions": len(assigned),
-        "replication_factor": len(assigned[0]),
-        "configs": _effective_configs(draft, configs),
-    }
 
 
 def check_name(name: str) -> None:
@@ -180,8 +188,10 @@ def _configs(draft: Draft, request: NewTopic) -> dict[str, str]:
     return configs
 
 
-def _place_new_topic(draft: Draft, request: NewTopic, placed: int) -> list[Replicas]:
-    brokers = draft.placeable()
+def _place_new_topic(
+    draft: Draft, request: NewTopic, brokers: Sequence[PlaceableBroker], placed: int
+) -> list[Replicas]:
+    """`placed`: the number of partitions that are there already."""
     if request.assignments:
         if request.factor != -1 or request.partitions != -1:
             field = "replication factor" if request.factor != -1 else "numPartitions"
@@ -198,13 +208,23 @@ def _place_new_topic(draft: Draft, request: NewTopic, placed: int) -> list[Repli
         return placement.check_assignment(assignment, brokers)
     partitions = draft.config.num_partitions if request.partitions == -1 else request.partitions
     factor = draft.config.replication_factor if request.factor == -1 else request.factor
+    if factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
     if partitions <= 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
-    _limit_partitions(partitions)
     return placement.place(brokers, partitions, factor, placed)
+
+
+def _count_of(draft: Draft, request: NewTopic) -> int:
+    if request.assignments:
+        return len(request.assignments)
+    return draft.config.num_partitions if request.partitions == -1 else max(request.partitions, 0)
 
 
 def _limit_partitions(count: int) -> None:
@@ -246,18 +266,38 @@ def _partition_records(
     return records
 
 
-def _effective_configs(draft: Draft, configs: Mapping[str, str]) -> list[dict[str, Any]]:
-    rows = []
-    for name in sorted({*draft.config.topic_defaults, *configs}):
-        if name in configs:
-            value, source = configs[name], TOPIC_CONFIG
-        else:
-            value = draft.config.topic_defaults[name]
-            given = name in draft.config.topic_defaults_given
-            source = STATIC_BROKER_CONFIG if given else DEFAULT_CONFIG
-        row = {"name": name, "value": value, "read_only": False, "config_source": source}
-        rows.append({**row, "is_sensitive": False})
-    return rows
+class _Effective:
+    """Every setting of a new topic, and where its value comes from. Topics without settings of their own have the same."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._everywhere = draft.image.config(BROKER_RESOURCE, "")
+        self._usual: Repeated | None = None
+
+    def of(self, configs: Mapping[str, str]) -> Sequence[dict[str, Any]]:
+        if configs:
+            return self._rows(configs)
+        if self._usual is None:
+            self._usual = Repeated(self._rows(configs))
+        return self._usual
+
+    def _rows(self, configs: Mapping[str, str]) -> list[dict[str, Any]]:
+        everywhere, config = self._everywhere, self._draft.config
+        rows = []
+        for name, setting in sorted(TOPIC_SETTINGS.items()):
+            if name in configs:
+                value, source = configs[name], TOPIC_CONFIG
+            elif setting.is_internal:
+                continue
+            elif setting.server_name in everywhere:
+                value, source = everywhere[setting.server_name], CLUSTER_CONFIG
+            else:
+                value = config.topic_defaults.get(name, setting.default)
+                given = name in config.topic_defaults_given
+                source = STATIC_BROKER_CONFIG if given else DEFAULT_CONFIG
+            row = {"name": name, "value": value, "read_only": False, "config_source": source}
+            rows.append({**row, "is_sensitive": False})
+        return rows
 
 
 def delete_topics(
@@ -266,22 +306,29 @@ def delete_topics(
     wanted: list[tuple[str | None, UUID]] = [(name, ZERO_UUID) for name in names]
     wanted += [(None, topic_id) for topic_id in ids]
     doubled = {key for key, count in Counter(wanted).items() if count > 1}
+    draft.limit(len(wanted))
     rows: list[dict[str, Any]] = []
+    gone: dict[UUID, None] = {}
     for key in dict.fromkeys(wanted):
         name, topic_id = key
         row: dict[str, Any] = {"name": name, "topic_id": topic_id, "error_code": 0}
         try:
             if key in doubled:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
-            row["name"], row["topic_id"] = _delete(draft, name, topic_id, permit)
+            topic = _to_delete(draft, name, topic_id, gone, permit)
+            gone[topic.id] = None
+            row["name"], row["topic_id"] = topic.name, topic.id
         except KafkaError as error:
             row |= {"error_code": error.code, "error_message": error.message or None}
         rows.append(row)
-        draft.limit()
+    draft.add([RemoveTopicRecord(topic_id=topic_id) for topic_id in gone])
     return {"responses": rows}
 
 
-def _delete(draft: Draft, name: str | None, topic_id: UUID, permit: Permit) -> tuple[str, UUID]:
+def _to_delete(
+    draft: Draft, name: str | None, topic_id: UUID, gone: Container[UUID], permit: Permit
+) -> TopicImage:
+    """`gone`: what the same request has deleted already, by name or by id."""
     if not draft.config.delete_topics:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
     if name is None and topic_id == ZERO_UUID:
@@ -292,32 +339,37 @@ def _delete(draft: Draft, name: str | None, topic_id: UUID, permit: Permit) -> t
     else:
         topic = draft.image.topics_by_id.get(topic_id)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID
-    if topic is None:
+    if topic is None or topic.id in gone:
         raise KafkaError(unknown, "There is no such topic.")
     permit(len(topic.partitions))
-    draft.add([RemoveTopicRecord(topic_id=topic.id)])
-    return topic.name, topic.id
+    return topic
 
 
 def create_partitions(
     draft: Draft, requests: Sequence[MorePartitions], permit: Permit = unlimited
 ) -> dict[str, Any]:
     doubled = {name for name, count in Counter(r.name for r in requests).items() if count > 1}
+    draft.limit(len(requests))
     rows: dict[str, dict[str, Any]] = {}
+    records: list[MetadataRecord] = []
+    brokers = draft.placeable()
     for request in requests:
         row: dict[str, Any] = {"name": request.name, "error_code": 0, "error_message": None}
         try:
             if request.name in doubled:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            _enlarge(draft, request, permit)
+            records += _additional(draft, request, brokers, permit)
         except KafkaError as error:
             row |= {"error_code": error.code, "error_message": error.message or None}
         rows[request.name] = row
-        draft.limit()
+        draft.limit(len(records))
+    draft.add(records)
     return {"results": list(rows.values())}
 
 
-def _enlarge(draft: Draft, request: MorePartitions, permit: Permit) -> None:
+def _additional(
+    draft: Draft, request: MorePartitions, brokers: Sequence[PlaceableBroker], permit: Permit
+) -> list[MetadataRecord]:
     topic = draft.image.topics.get(request.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic.")
@@ -331,10 +383,9 @@ def _enlarge(draft: Draft, request: MorePartitions, permit: Permit) -> None:
             )
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, why)
     additional = request.count - present
-    _limit_partitions(additional)
-    brokers = draft.placeable()
     factor = len(topic.partitions[0].replicas)
     if request.assignments is None:
+        _limit_partitions(additional)
         start = placement.start_after(brokers, topic.partitions[0].replicas[0])
         assigned = placement.place(brokers, additional, factor, start + present)
     elif len(request.assignments) != additional:
@@ -347,4 +398,4 @@ def _enlarge(draft: Draft, request: MorePartitions, permit: Permit) -> None:
         given = dict(enumerate(request.assignments, present))
         assigned = placement.check_assignment(given, brokers, present, factor)
     permit(additional)
-    draft.add(_partition_records(draft, topic.id, present, assigned))
+    return _partition_records(draft, topic.id, present, assigned)

@@ -16,6 +16,7 @@ from ottla.wire.errors import ErrorCode
 
 class FenceCause(StrEnum):
     SESSION_OVER = "the controller got no heartbeat from it in time"
+    DISCONNECTED = "its connection closed, and it did not come back in time"
     UNREACHABLE = "its address refuses connections"
     ASKED = "it asked to be fenced"
     SHUT_DOWN = "its controlled shutdown is complete"

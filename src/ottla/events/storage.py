@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from ottla.events import Event
 from ottla.wire.types import TopicPartition
 
@@ -25,6 +27,27 @@ class LogDirectoryRoomChanged(Event):
     """`ample`, `scarce` (clients' records are refused) or `none` (replicas copy nothing either)."""
     free_bytes: int
     total_bytes: int
+
+
+class MoveStep(StrEnum):
+    STARTED = "started"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class DirectoryMove(Event):
+    """A replica begins to move to another log directory of its broker, or the move has ended."""
+
+    partition: TopicPartition
+    step: MoveStep
+    source: str
+    """The log directory that it leaves."""
+    target: str
+    log_end: int
+    """How far it is copied."""
+    cause: str | None = None
+    """Why it was cancelled, or failed."""
 
 
 class CleanShutdownRecognized(Event):

@@ -7,25 +7,15 @@ each request and each response is counted once, on the side of the client.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ottla.runtime import (
-    AcceptedConnection,
-    Chunk,
-    Connection,
-    FileRange,
-    FrameReceiver,
-    Network,
-    Runtime,
-    Tls,
-)
-from ottla.runtime.seams import Door, Listener
+from ottla.runtime import Network, Runtime
+from ottla.sim.engine.watched_connection import SIZE_BYTES, WatchedConnection, WatchedNetwork
 from ottla.wire.apis import ApiKey
 
 API_KEY = slice(0, 2)
-SIZE_BYTES = 4
 
 
 class Line(NamedTuple):
@@ -125,57 +115,21 @@ class WireCounts:
         return sum(each.total() for each in sizes)
 
 
-class CountedConnection:
-    """One connection, on the side that opened it: a `Connection` to its program, a `FrameReceiver` to the network.
-
-    Responses come in the order of the requests."""
-
+class CountedConnection(WatchedConnection):
     def __init__(self, counts: WireCounts, client: str, server: str, port: int) -> None:
         self._counts = counts
         self._client, self._server, self._port = client, server, port
         self._protocol = counts.protocols.get(port, KAFKA)
         self._outstanding: deque[Line] = deque()
-        self.inner: Connection
-        self.receiver: FrameReceiver
 
-    @property
-    def peer(self) -> tuple[str, int]:
-        return self.inner.peer
-
-    @property
-    def local(self) -> tuple[str, int]:
-        return self.inner.local
-
-    @property
-    def closed(self) -> bool:
-        return self.inner.closed
-
-    @property
-    def queued_bytes(self) -> int:
-        return self.inner.queued_bytes
-
-    def pause_reading(self) -> None:
-        self.inner.pause_reading()
-
-    def resume_reading(self) -> None:
-        self.inner.resume_reading()
-
-    def close(self) -> None:
-        self.inner.close()
-
-    def abort(self) -> None:
-        self.inner.abort()
-
-    def send(self, chunks: Sequence[Chunk]) -> None:
-        frame = b"".join(c.read() if isinstance(c, FileRange) else bytes(c) for c in chunks)
-        assert int.from_bytes(frame[:SIZE_BYTES], "big") == len(frame) - SIZE_BYTES, "one request"
-        content = memoryview(frame)[SIZE_BYTES:]
+    def request_sent(self, frame: bytes) -> None:
+        content = memoryview(frame)
         line = self._line(self._protocol.request_kind(content))
         self._counts.requests[line] += 1
-        self._counts.request_bytes[line] += len(frame)
+        self._counts.request_bytes[line] += len(frame) + SIZE_BYTES
         self._count_records(line, self._protocol.records_in_request(line.api, content))
         self._outstanding.append(line)
-        self.inner.send([frame])
+        super().request_sent(frame)
 
     def _line(self, kind: str) -> Line:
         return Line(kind, self._client, self._server, self._port)
@@ -196,49 +150,14 @@ class CountedConnection:
             self._counts.responses[line] += 1
             self._counts.response_bytes[line] += len(frame) + SIZE_BYTES
             self._count_records(line, self._protocol.records_in_response(line.api, frame))
-        self.receiver.frame_received(frame)
-
-    def connection_lost(self, reason: str) -> None:
-        self.receiver.connection_lost(reason)
+        super().frame_received(frame)
 
 
-class CountedNetwork:
-    """The network of a host; connections that the host opens are counted."""
-
+class CountedNetwork(WatchedNetwork):
     def __init__(self, counts: WireCounts, name: str, network: Network) -> None:
+        super().__init__(network)
         self._counts = counts
         self._name = name
-        self._network = network
 
-    async def listen(
-        self,
-        host: str,
-        port: int,
-        accept: Callable[[AcceptedConnection], FrameReceiver],
-        *,
-        frame_bytes_max: int,
-        tls: Tls | None = None,
-        door: Door | None = None,
-    ) -> Listener:
-        return await self._network.listen(
-            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls, door=door
-        )
-
-    async def connect(
-        self,
-        host: str,
-        port: int,
-        receiver: Callable[[Connection], FrameReceiver],
-        *,
-        frame_bytes_max: int = 1 << 30,
-        tls: Tls | None = None,
-    ) -> Connection:
-        counted = CountedConnection(self._counts, self._name, host, port)
-
-        def connected(connection: Connection) -> FrameReceiver:
-            counted.inner = connection
-            counted.receiver = receiver(counted)
-            return counted
-
-        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max, tls=tls)
-        return counted
+    def watch(self, host: str, port: int) -> CountedConnection:
+        return CountedConnection(self._counts, self._name, host, port)

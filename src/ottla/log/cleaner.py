@@ -55,7 +55,7 @@ def log_to_clean(log: Log, now_ms: int) -> LogToClean:
 
 
 def dirtiest(logs: Iterable[Log], now_ms: int) -> tuple[Log, LogToClean] | None:
-    """The log to compact now, of those that are to be compacted at all."""
+    """The log to compact now, of those that are to be compacted at all and have room for a new segment."""
     best: tuple[Log, LogToClean] | None = None
     for log in logs:
         if not log.config.compacted or log.failed is not None or log.gone:
@@ -66,6 +66,8 @@ def dirtiest(logs: Iterable[Log], now_ms: int) -> tuple[Log, LogToClean] | None:
         if not to_clean.dirty_bytes:
             continue
         if not to_clean.is_overdue and to_clean.ratio <= log.config.min_cleanable_dirty_ratio:
+            continue
+        if not log.room.fits(min(log.size_bytes, log.config.segment_bytes)):
             continue
         if best is None or to_clean.ratio > best[1].ratio:
             best = log, to_clean

@@ -111,6 +111,12 @@ class CompactionRound(NamedTuple):
         return sum(segment.size for segment in self.segments)
 
 
+class NeedsRoom(NamedTuple):
+    """The segment that is written next takes at most so many bytes, beside those that it replaces."""
+
+    bytes: int
+
+
 class Replacement(NamedTuple):
     """A finished segment, complete on disk but for the name of its `.log`."""
 
@@ -205,11 +211,12 @@ class Compaction:
         """How far the log is clean when all replacements are in place."""
         return self._newest.end
 
-    def steps(self) -> Iterator[int | Replacement]:
-        """The bytes that each step read or wrote; and each segment that is finished. CorruptBatch or another
+    def steps(self) -> Iterator[int | NeedsRoom | Replacement]:
+        """The bytes that each step read or wrote; what room the next segment needs; and each segment that is finished. CorruptBatch or another
         KafkaError where a batch cannot be read, OSError where the disk fails."""
         yield from self._map()
         for group in self._groups():
+            yield NeedsRoom(sum(segment.size for segment in group))
             yield from self._copy(group)
 
     # The map

@@ -73,7 +73,10 @@ class LogConfig:
     def from_settings(cls, settings: Mapping[str, str], defaults: Self | None = None) -> Self:
         """The defaults, changed by a topic's own settings. InvalidSetting names the first bad one."""
         changes: dict[str, Any] = {}
-        for name, text in settings.items():
+        # The last one of a field wins: that with internal.
+        for name, text in sorted(
+            settings.items(), key=lambda each: each[0].startswith("internal.")
+        ):
             setting = SETTINGS.get(name)
             if setting is None:
                 raise InvalidSetting(name, "no such topic setting")
@@ -82,6 +85,16 @@ class LogConfig:
             except ValueError as error:
                 raise InvalidSetting(name, str(error)) from error
         return replace(defaults if defaults is not None else cls(), **changes)
+
+    @property
+    def compression_level(self) -> int | None:
+        """Of the log's own codec; None where that has no levels."""
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return levels.get(self.compression_type)
 
     @property
     def log_append_time(self) -> bool:
@@ -103,6 +116,13 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def _gzip_level(text: str) -> int:
+    level = _integer(-1, 9)(text)
+    if level == 0:
+        raise ValueError("0 is neither within 1..9 nor -1")
+    return level
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -150,6 +170,7 @@ def _int(low: int) -> Callable[[str], int]:
 
 SETTINGS: dict[str, LogSetting] = {
     "segment.bytes": LogSetting("segment_bytes", _int(14)),
+    "internal.segment.bytes": LogSetting("segment_bytes", _int(14)),
     "segment.ms": LogSetting("segment_ms", _long(1)),
     "segment.jitter.ms": LogSetting("segment_jitter_ms", _long(0)),
     "segment.index.bytes": LogSetting("index_bytes_max", _int(4)),
@@ -169,7 +190,7 @@ SETTINGS: dict[str, LogSetting] = {
         "compression_type",
         _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     ),
-    "compression.gzip.level": LogSetting("compression_gzip_level", _integer(-1, 9)),
+    "compression.gzip.level": LogSetting("compression_gzip_level", _gzip_level),
     "compression.lz4.level": LogSetting("compression_lz4_level", _integer(1, 17)),
     "compression.zstd.level": LogSetting("compression_zstd_level", _integer(-131072, 22)),
     "file.delete.delay.ms": LogSetting("file_delete_delay_ms", _long(0)),

@@ -31,6 +31,16 @@ class DeletedSegments:
                 self._disk.rename(source, target)
                 self._due_ms[target] = due_ms
 
+    def share(self, resources: LogResources) -> None:
+        """The log is in use from now on, among others."""
+        self._files = resources.files
+
+    def moved_to(self, directory: str) -> None:
+        """The directory of the log has another name."""
+        self._due_ms = {
+            f"{directory}/{path.rpartition('/')[2]}": when for path, when in self._due_ms.items()
+        }
+
     def take_due(self, now_ms: int) -> list[str]:
         """The files whose delay is over. Each is returned once; the caller removes it."""
         due = [path for path, when in self._due_ms.items() if when <= now_ms]

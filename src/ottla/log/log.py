@@ -113,13 +113,15 @@ class Log:
         key: TopicPartition,
         config: LogConfig,
         loaded: recovery.LoadedLog,
+        name: str | None = None,
     ) -> None:
+        """`name`: of its directory, unless that is the usual one."""
         self.key = key
         self.topic, self.partition = key
         self.topic_id = loaded.topic_id
         self.directory = directory
         """The log directory; this log's own is `path`, beneath it."""
-        self.path = f"{directory}/{directory_name(*key)}"
+        self.path = f"{directory}/{name or directory_name(*key)}"
         self.config = config
         self.log_start = loaded.log_start
         self.log_end = loaded.segments[-1].next_offset
@@ -189,18 +191,19 @@ class Log:
         now_ms: int,
         log_start: int = 0,
         has_directory: bool = False,
+        name: str | None = None,
     ) -> Log:
         """A new, empty log. Its name survives a power loss only after the first flush. `has_directory`: `make_directory` was
         called before."""
         key = TopicPartition(topic, partition)
-        path = f"{directory}/{directory_name(topic, partition)}"
+        path = f"{directory}/{name or directory_name(topic, partition)}"
         try:
             if not has_directory:
                 make_directory(resources.disk, path, topic_id)
             loaded = recovery.begin(resources, path, key, topic_id, log_start, now_ms)
         except OSError as error:
             raise LogDirError(directory, error) from error
-        log = cls(resources, directory, key, config, loaded)
+        log = cls(resources, directory, key, config, loaded, name)
         log.unflushed.identity = log.unflushed.names = True
         return log
 
@@ -218,10 +221,12 @@ class Log:
         clean: bool,
         now_ms: int,
         cleaned: int | None = None,
+        name: str | None = None,
     ) -> Log:
-        """The log in `directory`/`topic`-`partition`. CorruptLog if what was flushed is not all there."""
+        """The log in `directory`/`topic`-`partition`, or in the directory of this `name` there. CorruptLog if what was
+        flushed is not all there."""
         key = TopicPartition(topic, partition)
-        path = f"{directory}/{directory_name(topic, partition)}"
+        path = f"{directory}/{name or directory_name(topic, partition)}"
         try:
             loaded = recovery.load(
                 resources,
@@ -240,7 +245,7 @@ class Log:
             raise CorruptLog(path, str(error)) from error
         except OSError as error:
             raise LogDirError(directory, error) from error
-        return cls(resources, directory, key, config, loaded)
+        return cls(resources, directory, key, config, loaded, name)
 
     def close(self, *, clean: bool) -> None:
         """Release the files. With `clean`, first write and flush everything that a restart would have to rebuild."""
@@ -248,7 +253,7 @@ class Log:
             self.flushed(self.closing_plan()())
         for segment in self.segments:
             self.resources.files.forget(segment)
-        self._retire()
+        self.retire()
 
     def closing_plan(self) -> Callable[[], int]:
         """The part of a clean close that waits for the disk, as `flush_plan`."""
@@ -264,7 +269,7 @@ class Log:
         """Differs after an append, a truncation and the expiry of a producer."""
         return self.log_end, self.generation, len(self.producers.producers)
 
-    def _retire(self) -> None:
+    def retire(self) -> None:
         """Plans that threads still carry out must change nothing any more."""
         self.gone = True
         self.epochs_file.retire()
@@ -273,9 +278,9 @@ class Log:
     def mark_deleted(self) -> str:
         """Rename the directory, so that it is no log any more and may be removed later. Returns its new path. A power
         loss may undo this: a broker that starts compares its logs with the metadata."""
-        self._retire()
+        self.retire()
         try:
-            target = self._path_when_deleted()
+            target = self.path_when_deleted()
             self.disk.rename(self.path, target)
         except OSError as error:
             self.fail(error)
@@ -284,7 +289,7 @@ class Log:
         self.path = target
         return target
 
-    def _path_when_deleted(self) -> str:
+    def path_when_deleted(self) -> str:
         """A name that is free: the directory of an earlier log of this partition may still wait for its removal."""
         for number in itertools.count():
             suffix = f".{self.topic_id.hex}{f'.{number}' if number else ''}{DELETE_SUFFIX}"
@@ -293,6 +298,16 @@ class Log:
             if not self.disk.exists(path):
                 break
         return path
+
+    def moved_to(self, path: str) -> None:
+        """The directory has another name: what is opened from now on is opened there."""
+        self.path = path
+        for segment in self.segments:
+            segment.moved_to(path)
+        self.snapshots.moved_to(path)
+        self.deleted.moved_to(path)
+        if not self.gone:
+            self.epochs_file = LeaderEpochCheckpointFile(self.disk, path)
 
     # Appending
 
@@ -673,6 +688,18 @@ class Log:
             end = segment.base
         return int(size)
 
+    def exact_bytes_from(self, offset: int) -> int:
+        """The same exactly. It may have to search a segment, unless a reader has stopped at `offset`."""
+        size = 0
+        try:
+            for segment in reversed(self.segments):
+                if segment.base < offset:
+                    return size + segment.size - segment.locate(offset).position
+                size += segment.size
+        except OSError as error:
+            self.fail(error)
+        return size
+
     @property
     def segment_bases(self) -> list[int]:
         return [segment.base for segment in self.segments]
@@ -728,6 +755,9 @@ class Log:
         """Retention: drop the oldest segments that are too old, too much or below the log's start. Returns how many. Their
         files are removed later (`doomed_by`)."""
         return retention.delete_old_segments(self, now_ms)
+
+    def delete_segments_below_start(self, now_ms: int) -> int:
+        return retention.delete_segments_below_start(self, now_ms)
 
     def doomed_by(self, now_ms: int) -> list[str]:
         """Files of dropped segments whose delay is over. Each is returned once; the caller removes it, in a thread: to free

@@ -2,16 +2,19 @@
 
 After a clean shutdown the logs are opened as they are, otherwise they are recovered. A directory whose disk fails goes
 offline with its logs, and the others go on. A single log that lost flushed data is kept out (`corrupt`) until the broker
-rebuilds it from another replica. The checkpoint files are kept by `offset_checkpoints`.
+rebuilds it from another replica. The checkpoint files are kept by `offset_checkpoints`. Logs that move to another
+directory are copied to a future log there: `future_logs`.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from itertools import islice
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.events import Events
@@ -29,6 +32,16 @@ from ottla.log.compaction import Compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
 from ottla.log.flushing import LOGS_AT_ONCE, FlushPlan, IdentityPlan
+from ottla.log.future_logs import (
+    future_in,
+    future_name,
+    name_promoted,
+    not_whole,
+    resources_of_one,
+    share,
+    take_over,
+    take_place,
+)
 from ottla.log.kept_records import DELETE_SUFFIX, NAME_BYTES_MAX, STRAY_SUFFIX, KeptRecords
 from ottla.log.log import Log, directory_name
 from ottla.log.log_directories import (
@@ -49,8 +62,11 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC, UNLISTED_TOPICS
 from ottla.wire.types import TopicPartition
 
+logger = logging.getLogger(__name__)
+
 OPEN_FILES_MAX = 512
 """Fits the usual limit of 1,024 descriptors of a process."""
+OUTDATED = "another log of its partition counts, by the metadata"
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -63,6 +79,18 @@ def _log_in(name: str) -> TopicPartition | None:
     if match is None or match[1] == CLUSTER_METADATA_TOPIC:
         return None
     return TopicPartition(match[1], int(match[2]))
+
+
+def _owner_of(name: str) -> TopicPartition | None:
+    """The same, or whose future log it holds."""
+    return _log_in(name) or future_in(name)
+
+
+class Damaged(NamedTuple):
+    """A log that is kept out."""
+
+    directory: str
+    error: CorruptLog
 
 
 class LogManager:
@@ -88,7 +116,15 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.unsettled: dict[Log, None] = {}
         """Logs in which a flush may become due by time. Idle logs are not in it."""
+        self.futures: dict[TopicPartition, Log] = {}
+        """Copies of logs in another directory, which they move to."""
+        self.preferred: dict[TopicPartition, str] = {}
+        """The directories that somebody wants for logs that are not there yet. A restart forgets them, as Kafka's does."""
+        self.cordoned: frozenset[str] = frozenset()
+        """Directories that get no new logs, unless all are cordoned."""
         self.corrupt: dict[TopicPartition, CorruptLog] = {}
+        self.doubles: dict[TopicPartition, list[Log | Damaged]] = {}
+        """Logs that lie in several directories, until the metadata says which counts. They are in none of the others."""
         self.offline_directories: dict[str, Exception] = {}
         self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
         """Called with the directory and the logs that went with it."""
@@ -120,7 +156,7 @@ class LogManager:
         self.kept = kept
         if kept is not None:
             kept.on_removed = lambda path, directory: self._deleted.add(path, 0, directory)
-        self._checkpoints = OffsetCheckpoints(disk, self.logs, self._corrupt_in)
+        self._checkpoints = OffsetCheckpoints(disk, self.logs, self.futures, self._corrupt_in)
 
     # Starting and stopping
 
@@ -193,9 +229,15 @@ class LogManager:
             self.previous_broker_epoch = first
             if first >= 0 and CleanShutdownRecognized in self._events:
                 self._events.emit(CleanShutdownRecognized(tuple(self.directories), first))
+        self._settle_futures(now_ms)
         self.look_for_room()
         self._is_open = True
         self.progress.is_complete = True
+
+    def left_by_last_process(self, key: TopicPartition) -> list[str]:
+        """The directories in which the last process left a log of that name, if it stopped cleanly: then it wrote down the
+        recovery points of all of its logs."""
+        return [path for path, found in self._taken.items() if key in found.recovery_points]
 
     def _names_of_logs(self) -> dict[str, list[str]]:
         """What lies in each directory that can be read."""
@@ -206,10 +248,15 @@ class LogManager:
             except OSError as error:
                 self.mark_offline(directory, error)
                 continue
-            self.progress.total += sum(_log_in(name) is not None for name in names[directory])
+            self.progress.total += sum(_owner_of(name) is not None for name in names[directory])
         return names
 
     def _identify(self, directory: str, properties: MetaProperties) -> None:
+        if properties.directory_id is None:
+            # Since it was taken, the node may have formatted it: a directory has one id, also as that of a voter.
+            properties = read_properties(
+                self.disk, directory, properties.cluster_id, properties.node_id
+            )
         if properties.directory_id is None:
             properties = properties._replace(directory_id=self._new_id())
             path = f"{directory}/{checkpoints.META_PROPERTIES}"
@@ -226,20 +273,23 @@ class LogManager:
         config_of: Callable[[str], LogConfig] | None,
     ) -> None:
         recovery_points = found.recovery_points
+        here: dict[TopicPartition, Log] = {}
         self._checkpoints.found(directory, found)
         for name in names:
             path = f"{directory}/{name}"
             if name.endswith(DELETE_SUFFIX):
                 self._deleted.add(path, now_ms, directory)
                 continue
-            key = _log_in(name)
+            key = _owner_of(name)
             if key is None:
                 continue
             self.progress.done += 1
             if not self.disk.is_dir(path):
                 continue
-            if key in self.logs or key in self.corrupt:
-                raise WrongDirectory(directory, f"{key} lies in two log directories")
+            if future_in(name) is not None:
+                self._open_future(directory, name, key, found, now_ms, config_of)
+                continue
+            not_whole(self.disk, path)
             # Without a recovery point the other marks do not count: see OffsetCheckpoints.forget.
             is_marked = key in recovery_points
             high_watermark = found.high_watermarks.get(key, 0) if is_marked else 0
@@ -259,19 +309,121 @@ class LogManager:
             except CorruptLog as error:
                 promised = found.clean_epoch is not None or recovery_points.get(key, 0) > 0
                 if promised or not self._discarded_if_empty(path):
-                    self.corrupt[key] = error
-                    self._corrupt_in[key] = directory
+                    self._found(key, Damaged(directory, error))
                 continue
             log.set_high_watermark(high_watermark)
             if log.high_watermark < high_watermark:
                 self._checkpoints.high_watermark_falls(log, log.high_watermark)
-            self._adopt(log)
-        here = {key: log for key, log in self.logs.items() if log.directory == directory}
+            here[key] = log
+            self._found(key, log)
         if self.kept is not None:
             self.kept.found(directory, names)
             self.kept.settle(here)
         marks = self._marks[directory] = CommittedMarks(self.disk, directory)
         marks.start(here.values())
+
+    def _open_future(
+        self,
+        directory: str,
+        name: str,
+        key: TopicPartition,
+        found: DirectoryContents,
+        now_ms: int,
+        config_of: Callable[[str], LogConfig] | None,
+    ) -> None:
+        """Of a move that the last process did not finish. A damaged one is of no use: the log that it copies is there. Of
+        two, a power loss brought one back that was deleted."""
+        try:
+            log = Log.open(
+                resources_of_one(self.disk),
+                directory,
+                *key,
+                self.defaults if config_of is None else config_of(key.topic),
+                recovery_point=found.recovery_points.get(key, 0),
+                log_start=found.log_starts.get(key, 0) if key in found.recovery_points else 0,
+                clean=found.clean_epoch is not None,
+                now_ms=now_ms,
+                cleaned=found.cleaned.get(key),
+                name=name,
+            )
+        except CorruptLog as error:
+            logger.warning("future log is damaged, and removed path=%s cause=%s", error.path, error)
+            self.disk.remove_tree(f"{directory}/{name}")
+            return
+        if key in self.futures:
+            log.close(clean=False)
+            self._deleted.add(log.mark_deleted(), now_ms, directory)
+            return
+        self._adopt_future(log)
+
+    def _settle_futures(self, now_ms: int) -> None:
+        """Where the current log is there, the copying goes on."""
+        for key in list(self.futures):
+            self._settle_future(key, now_ms)
+
+    def _settle_future(self, key: TopicPartition, now_ms: int) -> None:
+        current, future = self.logs.get(key), self.futures.get(key)
+        if current is None or future is None:
+            return
+        if current.topic_id != future.topic_id or current.directory == future.directory:
+            self.delete_future(key, now_ms)
+            return
+        try:
+            not_whole(self.disk, future.path)
+        except OSError as error:
+            self.mark_offline(future.directory, error)
+
+    def settle_doubles(
+        self, key: TopicPartition, topic_id: UUID | None, directory: str | None, now_ms: int
+    ) -> bool:
+        """At the start: of the logs of one partition in several directories, that of this topic counts; of several, the one
+        in this directory; else the longest. The others are set aside. Returns whether it is sure that none of them was to
+        be used."""
+
+        def rank(found: Log | Damaged) -> tuple[bool, bool, int]:
+            is_there = found.directory == directory
+            if isinstance(found, Damaged):
+                return self._topic_id_in(found.directory, key) == topic_id, is_there, 0
+            return found.topic_id == topic_id, is_there, found.log_end - found.log_start
+
+        right, *others = sorted(self.doubles.pop(key), key=rank, reverse=True)
+        for other in others:
+            with suppress(LogDirError):
+                path = self._set_aside(key, other, OUTDATED)
+                logger.warning(
+                    "stray log set aside, for you to remove partition=%s-%d path=%s cause=%s",
+                    *key,
+                    path,
+                    OUTDATED,
+                )
+        self._found(key, right)
+        self._settle_future(key, now_ms)
+        is_of_topic, is_there, _ = rank(right)
+        return is_there or all(rank(each)[0] != is_of_topic or not rank(each)[2] for each in others)
+
+    def _topic_id_in(self, directory: str, key: TopicPartition) -> UUID | None:
+        path = f"{directory}/{directory_name(*key)}/{checkpoints.PARTITION_METADATA}"
+        with suppress(OSError, CorruptCheckpoint):
+            return checkpoints.read_partition_metadata(self.disk, path)
+        return None
+
+    def _found(self, key: TopicPartition, found: Log | Damaged) -> None:
+        if key in self.logs or key in self.corrupt:
+            self.doubles[key] = [self._take_out(key)]
+        if key in self.doubles:
+            self.doubles[key].append(found)
+        elif isinstance(found, Damaged):
+            self._keep_out(key, found)
+        else:
+            self._adopt(found)
+
+    def _keep_out(self, key: TopicPartition, found: Damaged) -> None:
+        self._corrupt_in[key], self.corrupt[key] = found
+
+    def _take_out(self, key: TopicPartition) -> Log | Damaged:
+        if key in self.logs:
+            return self._drop(key)
+        return Damaged(self._corrupt_in.pop(key), self.corrupt.pop(key))
 
     def _discarded_if_empty(self, path: str) -> bool:
         """A power loss right after the creation may leave a directory without topic id and data. It is removed."""
@@ -284,11 +436,11 @@ class LogManager:
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
         """Close all logs. A clean shutdown leaves the marker in each directory where everything succeeded. It needs all logs
         to have been opened: one that was not read is not known to be whole."""
-        clean = clean and self._is_open
+        clean = clean and self._is_open and not self.doubles
         self._is_open = False
         if clean:
             self._flush_to_close()
-        for log in list(self.logs.values()):
+        for log in [*self.logs.values(), *self.futures.values()]:
             log.close(clean=False)
             if log.failed is not None:
                 # A flush may have failed in a thread just before: then the directory is not clean.
@@ -305,10 +457,11 @@ class LogManager:
         for marks in self._marks.values():
             marks.close()
         self.logs.clear()
+        self.futures.clear()
         self._unlock()
 
     def _flush_to_close(self) -> None:
-        logs = iter(list(self.logs.values()))
+        logs = iter([*self.logs.values(), *self.futures.values()])
         while some := list(islice(logs, LOGS_AT_ONCE)):
             plan = FlushPlan(self.disk)
             for log in some:
@@ -350,12 +503,7 @@ class LogManager:
             self.set_aside(key)
         if directory is None:
             directory = self._emptiest()
-        try:
-            if self._checkpoints.forget(directory, key):
-                self.checkpoint()
-        except OSError as error:
-            self.mark_offline(directory, error)
-            raise LogDirError(directory, error) from error
+        self._forget_marks(directory, key)
         try:
             log = Log.create(
                 self._resources,
@@ -366,7 +514,7 @@ class LogManager:
                 topic_id=topic_id,
                 now_ms=now_ms,
                 log_start=log_start,
-                has_directory=self._new_directories.pop(key, "").startswith(f"{directory}/"),
+                has_directory=self._take_directory(key, directory),
             )
             self._mark(log)
         except LogDirError as error:
@@ -398,6 +546,24 @@ class LogManager:
 
     def directories_made(self, plan: DirectoriesPlan) -> None:
         self._new_directories.update(plan.made)
+
+    def _take_directory(self, key: TopicPartition, directory: str) -> bool:
+        """Whether that of a new log is made there. One that lies elsewhere will be abandoned: the log is wanted in another
+        directory since."""
+        path = f"{directory}/{directory_name(*key)}"
+        if self._new_directories.get(key) != path:
+            return False
+        del self._new_directories[key]
+        return True
+
+    def _forget_marks(self, directory: str, key: TopicPartition) -> None:
+        """Those that a deleted log of this name left there, before a new one comes."""
+        try:
+            if self._checkpoints.forget(directory, key):
+                self.checkpoint()
+        except OSError as error:
+            self.mark_offline(directory, error)
+            raise LogDirError(directory, error) from error
 
     def abandon_directory(self, key: TopicPartition) -> None:
         """The log is not wanted any more."""
@@ -451,28 +617,143 @@ class LogManager:
         online = self._online()
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
-        if len(online) == 1:
-            return online[0]
-        return min(online, key=lambda directory: self._counts[directory])
+        open_ones = [directory for directory in online if directory not in self.cordoned]
+        if not open_ones:
+            return online[0]  # the controller gave us the replica before it knew
+        return min(open_ones, key=lambda directory: self._counts[directory])
+
+    # Moving to another directory
+
+    def create_future(self, current: Log, directory: str, now_ms: int) -> Log:
+        """An empty log in `directory`, to be filled with what the current one holds and then `promote`d."""
+        key = current.key
+        assert key not in self.futures and directory != current.directory, (key, directory)
+        self._forget_marks(directory, key)
+        try:
+            log = Log.create(
+                resources_of_one(self.disk),
+                directory,
+                *key,
+                current.config,
+                topic_id=current.topic_id,
+                now_ms=now_ms,
+                log_start=current.log_start,
+                name=future_name(key, self._new_id().hex),
+            )
+        except LogDirError as error:
+            self.mark_offline(error.directory, error.cause)
+            raise
+        self.preferred.pop(key, None)
+        self._adopt_future(log)
+        current.generation += 1  # a round of compaction that is under way ends
+        return log
+
+    def _adopt_future(self, log: Log) -> None:
+        log.before_recovery_point_falls = self._checkpoints.recovery_point_falls
+        log.before_high_watermark_falls = self._checkpoints.high_watermark_falls
+        log.before_gaps = self._checkpoints.gaps_come
+        self.futures[log.key] = log
+        self._count(log, 1)
+
+    def _drop_future(self, key: TopicPartition) -> Log:
+        log = self.futures.pop(key)
+        self._count(log, -1)
+        return log
+
+    def delete_future(self, key: TopicPartition, now_ms: int) -> None:
+        """It is not wanted any more. Durably: nothing else would tell the next process so."""
+        log = self._drop_future(key)
+        try:
+            path = log.mark_deleted()
+            self.disk.flush_dir(log.directory)
+        except LogDirError as error:
+            self.mark_offline(error.directory, error.cause)
+            return
+        except OSError as error:
+            self.mark_offline(log.directory, error)
+            return
+        self._deleted.add(path, now_ms, log.directory)
+
+    def abandon_future(self, key: TopicPartition) -> None:
+        """Its files stay: the log that it copies may be back after a restart."""
+        self._drop_future(key).close(clean=False)
+
+    def promote(self, key: TopicPartition, now_ms: int) -> Log:
+        """The future log takes the place of the current one; it must hold the same. LogDirError if a disk fails: then it is
+        offline, and if it is not its own, the current log goes on."""
+        current, future = self.logs[key], self.futures[key]
+        assert future.recovery_point >= current.recovery_point, (current, future)
+        try:
+            deleted = take_place(current, future)
+        except LogDirError as error:
+            self.mark_offline(error.directory, error.cause)
+            raise
+        take_over(current, future)
+        current.retire()
+        current.moved_to(deleted)
+        self._drop(key)
+        self._marks[current.directory].remove(current)
+        self._deleted.add(deleted, now_ms + current.config.file_delete_delay_ms, current.directory)
+        self._begin_to_use(future)
+        return future
+
+    def promote_alone(self, key: TopicPartition) -> Log:
+        """At the start: the current log is gone, and the future one has its records."""
+        assert key not in self.logs, key
+        future = self.futures[key]
+        try:
+            name_promoted(future)
+        except OSError as error:
+            self.mark_offline(future.directory, error)
+            raise LogDirError(future.directory, error) from error
+        self._begin_to_use(future)
+        return future
+
+    def _begin_to_use(self, future: Log) -> None:
+        self._drop_future(future.key)
+        future.moved_to(f"{future.directory}/{directory_name(*future.key)}")
+        share(future, self._resources)
+        self._adopt(future)
+        with suppress(LogDirError):  # the next append says it
+            self._mark(future)
+            if future.mark is not None:
+                future.mark.write(future.committed_end, future.epochs.entries)
+        try:
+            if future.cleaned is not None:
+                self._checkpoints.write_cleaned_of(future)
+        except OSError as error:
+            self.mark_offline(future.directory, error)
+            raise LogDirError(future.directory, error) from error
 
     def set_aside(self, key: TopicPartition, why: str = "it is damaged") -> str:
         """Rename a log that is corrupt or not wanted here, and keep it for an operator. Returns its new path."""
-        log = self._drop(key) if key in self.logs else None
-        if log is None:
-            directory = self._corrupt_in.pop(key)
-            del self.corrupt[key]
-        else:
-            directory = log.directory
-            self._marks[directory].remove(log)
+        return self._set_aside(key, self._take_out(key), why)
+
+    def _set_aside(self, key: TopicPartition, found: Log | Damaged, why: str) -> str:
+        log = None if isinstance(found, Damaged) else found
+        if log is not None:
+            self._marks[log.directory].remove(log)
             log.close(clean=False)
-        name = directory_name(key.topic, key.partition)
+        path = f"{found.directory}/{directory_name(*key)}"
+        return self._rename_aside(key, found.directory, path, log, why)
+
+    def set_future_aside(self, key: TopicPartition, why: str) -> str:
+        """The same with a future log that is all there is of its partition here."""
+        log = self._drop_future(key)
+        log.close(clean=False)
+        return self._rename_aside(key, log.directory, log.path, log, why)
+
+    def _rename_aside(
+        self, key: TopicPartition, directory: str, path: str, log: Log | None, why: str
+    ) -> str:
+        name = directory_name(*key)
         id = self._new_id().hex
         suffix = f".{id}{STRAY_SUFFIX}"
         target = f"{directory}/{name[: NAME_BYTES_MAX - len(suffix)]}{suffix}"
         try:
             if log is not None and self.kept is not None:
                 self.kept.stray(log, id, target, why)
-            self.disk.rename(f"{directory}/{name}", target)
+            self.disk.rename(path, target)
             self.disk.flush_dir(directory)
         except OSError as error:
             self.mark_offline(directory, error)
@@ -489,8 +770,7 @@ class LogManager:
         log = self._drop(key)
         self._marks[log.directory].remove(log)
         log.close(clean=False)
-        self.corrupt[key] = CorruptLog(log.path, why)
-        self._corrupt_in[key] = log.directory
+        self._keep_out(key, Damaged(log.directory, CorruptLog(log.path, why)))
 
     def _online(self) -> list[str]:
         return [found for found in self.directories if found not in self.offline_directories]
@@ -501,6 +781,11 @@ class LogManager:
             return
         self.offline_directories[directory] = cause
         lost = [key for key, log in self.logs.items() if log.directory == directory]
+        for key in [key for key, log in self.futures.items() if log.directory == directory]:
+            log = self._drop_future(key)
+            if isinstance(cause, OSError) and log.failed is None:
+                log.failed = LogDirError(directory, cause)
+            log.close(clean=False)
         for key in lost:
             log = self._drop(key)
             if isinstance(cause, OSError) and log.failed is None:
@@ -508,6 +793,7 @@ class LogManager:
             log.close(clean=False)
         for key in [key for key, place in self._corrupt_in.items() if place == directory]:
             del self.corrupt[key], self._corrupt_in[key]
+        self._forget_doubles(directory)
         self._deleted.forget(directory)
         if self.kept is not None:
             self.kept.directory_failed(directory)
@@ -515,6 +801,12 @@ class LogManager:
             self._events.emit(LogDirectoryFailed(directory, str(cause), tuple(lost)))
         for callback in self.on_offline:
             callback(directory, lost)
+
+    def _forget_doubles(self, directory: str) -> None:
+        for key, found in list(self.doubles.items()):
+            self.doubles[key] = [each for each in found if each.directory != directory]
+            if not self.doubles[key]:
+                del self.doubles[key]
 
     def _room_changed(self, room: DirectoryRoom) -> None:
         if LogDirectoryRoomChanged in self._events:
@@ -579,9 +871,12 @@ class LogManager:
     def next_compaction(
         self, now_ms: int, keys_max: int, busy: Collection[Log] = ()
     ) -> tuple[Log, Compaction] | None:
-        """A round over the dirtiest log; None if no log is dirty enough. Its `steps` may run in a thread. The caller gives
+        """A round over the dirtiest log that does not move and has room for it; None if no log is dirty enough. Its `steps` may run in a thread. The caller gives
         each Replacement to `Log.replace`, and calls `compacted` at the end."""
-        found = cleaner.dirtiest((log for log in self.logs.values() if log not in busy), now_ms)
+        found = cleaner.dirtiest(
+            (log for log in self.logs.values() if log not in busy and log.key not in self.futures),
+            now_ms,
+        )
         if found is None:
             return None
         log, to_clean = found

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TypeAlias
 
 from ottla.log import checkpoints
@@ -23,6 +24,8 @@ from ottla.wire.types import TopicPartition
 Offsets: TypeAlias = dict[TopicPartition, int]
 Marks: TypeAlias = tuple[Offsets, Offsets]
 """The high watermarks of a directory, and the log starts that its files do not show."""
+Place: TypeAlias = tuple[str, TopicPartition]
+"""A log in a directory: its future log lies in another one."""
 
 
 @dataclass(slots=True)
@@ -33,7 +36,7 @@ class CheckpointPlan:
     marks: dict[str, Marks] = field(default_factory=dict)
     """By directory."""
     epochs: list[tuple[Log, Callable[[], None]]] = field(default_factory=list)
-    renewed: set[TopicPartition] = field(default_factory=set)
+    renewed: set[Place] = field(default_factory=set)
     """Logs whose marks on disk may be those of a deleted log of the same name, until the plan is carried out."""
     failures: dict[str, OSError] = field(default_factory=dict)
     """By directory."""
@@ -63,11 +66,14 @@ class OffsetCheckpoints:
         self,
         disk: Disk,
         logs: Mapping[TopicPartition, Log],
+        futures: Mapping[TopicPartition, Log],
         corrupt: Mapping[TopicPartition, str],
     ) -> None:
-        """`logs` and `corrupt` (the directories of logs that are kept out) belong to the manager, which changes them."""
+        """`logs`, `futures` and `corrupt` (the directories of logs that are kept out) belong to the manager, which changes
+        them. A log and its future are never in one directory."""
         self._disk = disk
         self._logs = logs
+        self._futures = futures
         self._corrupt = corrupt
         self._recovery_points: dict[str, Offsets] = {}
         """On disk, by directory."""
@@ -78,7 +84,7 @@ class OffsetCheckpoints:
         self._checkpointed: dict[str, set[TopicPartition]] = {}
         """Logs with marks on disk, by directory. The marks may be those of a log that is deleted by now."""
         self._plan_under_way = False
-        self._renewed: set[TopicPartition] = set()
+        self._renewed: set[Place] = set()
         """Logs that took the place of deleted ones whose marks may still be on disk."""
         self._stale_marks = False
         """The plan under way may write marks that have been lowered since."""
@@ -112,9 +118,9 @@ class OffsetCheckpoints:
             }
             high_watermarks: Offsets = {}
             log_starts: Offsets = {}
-            for key, log in self._logs.items():
+            for key, log in chain(self._logs.items(), self._futures.items()):
                 if log.directory == directory:
-                    if key not in plan.renewed:
+                    if (directory, key) not in plan.renewed:
                         recovery_points[key] = log.recovery_point
                     high_watermarks[key] = log.high_watermark
                     if log.log_start > log.segments[0].base:
@@ -142,7 +148,12 @@ class OffsetCheckpoints:
     def needs_another(self, plan: CheckpointPlan) -> bool:
         """Whether the marks on disk are still not right after this plan."""
         self._renewed -= plan.renewed
-        return self._stale_marks or bool(plan.renewed & self._logs.keys())
+        return self._stale_marks or any(
+            log.directory == directory
+            for directory, key in plan.renewed
+            for log in (self._logs.get(key), self._futures.get(key))
+            if log is not None
+        )
 
     # At once
 
@@ -157,7 +168,7 @@ class OffsetCheckpoints:
         recovery_points = dict(self._recovery_points.get(directory, {}))
         if recovery_points.pop(key, None) is not None:
             self._write_recovery_points(directory, recovery_points)
-        self._renewed.add(key)
+        self._renewed.add((directory, key))
         self._stale_marks = True
         return not self._plan_under_way
 

@@ -102,7 +102,11 @@ class ProducerSnapshots:
         self._directory = directory
         self.offsets = sorted(offsets)
         self._partition = partition
-        self._events = events
+        self.events = events
+
+    def moved_to(self, directory: str) -> None:
+        """The directory has another name."""
+        self._directory = directory
 
     def path(self, offset: int) -> str:
         return f"{self._directory}/{file_name(offset, '.snapshot')}"
@@ -121,7 +125,7 @@ class ProducerSnapshots:
     def latest(self, up_to: int) -> tuple[ProducerStateManager, int]:
         """The newest readable snapshot not beyond `up_to`, and its offset; an empty state and -1 if there is none.
         Unreadable ones are removed."""
-        state = ProducerStateManager(self._partition, self._events)
+        state = ProducerStateManager(self._partition, self.events)
         while candidates := [offset for offset in self.offsets if offset <= up_to]:
             newest = candidates[-1]
             try:

@@ -6,6 +6,7 @@ below the start of the log (DeleteRecords). Only whole segments below the high w
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.events.storage import SegmentsExpired
@@ -23,8 +24,18 @@ class ExpiredSegment(NamedTuple):
 
 
 def delete_old_segments(log: Log, now_ms: int) -> int:
+    return _delete(log, expired_segments(log, now_ms), now_ms)
+
+
+def delete_segments_below_start(log: Log, now_ms: int) -> int:
+    """Only those, whatever the topic's settings say: of a log that follows another one."""
+    end = min(log.log_start, log.high_watermark)
+    below = takewhile(lambda segment: segment.next_offset <= end, log.segments[:-1])
+    return _delete(log, [ExpiredSegment(segment, "log start") for segment in below], now_ms)
+
+
+def _delete(log: Log, dropped: list[ExpiredSegment], now_ms: int) -> int:
     log.check_writable()
-    dropped = expired_segments(log, now_ms)
     if not dropped or log.unflushed.is_planned:
         return 0  # a plan may be writing the epochs: the next round finds the same segments
     if log.epochs.dirty:

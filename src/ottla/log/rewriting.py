@@ -37,7 +37,7 @@ def as_configured(
     if config.compression_type != "producer":
         codec = CODECS[config.compression_type]
         if codec != batch.codec:
-            buf, batch = _recompressed(buf, batch, codec)
+            buf, batch = _recompressed(buf, batch, codec, config.compression_level)
     if config.log_append_time:
         batch = set_max_timestamp(buf, batch, now_ms)
     return buf, batch
@@ -57,11 +57,14 @@ def _check_keys(buf: memoryview, batch: Batch) -> None:
         )
 
 
-def _recompressed(buf: memoryview, batch: Batch, codec: int) -> tuple[memoryview, Batch]:
+def _recompressed(
+    buf: memoryview, batch: Batch, codec: int, level: int | None
+) -> tuple[memoryview, Batch]:
     packed = memoryview(
         build(
             records_within_limits(buf, batch),
             codec=codec,
+            level=level,
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,

@@ -1,7 +1,8 @@
 """How much room is left on the disk of a log directory, and what may still be written there.
 
 A disk that is really full fails: its directory goes offline, and a node whose metadata lies there ends. So growth is refused
-before, while there is still room for the metadata, for checkpoints and for compaction. The room that is kept free is the
+before, while there is still room for the metadata, for checkpoints and for compaction. Compaction uses half of it at most: the
+segments that it has replaced stay for a while. The room that is kept free is the
 *headroom*:
 
 - less than the headroom is free: the room is *scarce*. Clients' records are refused, and leaders move to brokers with room.
@@ -67,6 +68,10 @@ class Room:
     def look(self) -> None:
         self.left = UNLIMITED
 
+    def fits(self, size: int) -> bool:
+        """Whether so many bytes beside the logs leave the room that is kept for metadata and checkpoints."""
+        return True
+
 
 UNLIMITED_ROOM = Room("")
 
@@ -106,6 +111,10 @@ class DirectoryRoom(Room):
         self.left = max(LOOK_AFTER_BYTES_MIN, min(share, LOOK_AFTER_BYTES_MAX))
         if self.level is not before:
             self._on_change(self)
+
+    def fits(self, size: int) -> bool:
+        headroom = self._watermark.headroom(self.total)
+        return not self._watermark.is_on or self.free - size >= headroom // 2
 
 
 def level_of(free: int, headroom: int, present: Level) -> Level:

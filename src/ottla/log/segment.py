@@ -509,6 +509,11 @@ class Segment:
         self.times.path = self.stem + ".timeindex" + suffix
         self.aborted.path = self.stem + ".txnindex" + suffix
 
+    def moved_to(self, directory: str) -> None:
+        """The directory of its files has another name."""
+        self.stem = f"{directory}/{file_name(self.base, '')}"
+        self.set_suffix(self.suffix)
+
     def reset(self, disk: Disk) -> None:
         """Forget everything but the file, to add its batches again one by one."""
         self.index = Index(disk, self.index.path, OFFSET_ROW)

@@ -222,6 +222,8 @@ class MetadataImage:
         pending = list(self.pending) if self.pending is not None else None
         for record in records:
             match record:
+                case r.PartitionChangeRecord() if pending is None:
+                    edit.replay(record)  # by far the most frequent
                 case r.BeginTransactionRecord():
                     if pending is not None:
                         raise InconsistentMetadata("a transaction begins inside another")
@@ -361,23 +363,25 @@ class MetadataImage:
     def _check_partition(self, topic: TopicImage, number: int, with_elr: bool) -> None:
         part = topic.partitions[number]
         replicas, isr, elr = part.replicas, part.isr, part.elr
-
-        def hold(condition: bool, what: str) -> None:
-            assert condition, f"{topic.name}-{number} {part}: {what} (M8, M9)"
-
-        hold(part.leader == r.NO_LEADER or part.leader in isr, "leader outside ISR")
-        hold(len({*isr, *elr}) == len(isr) + len(elr), "ISR and ELR overlap or double")
-        hold(all(member in replicas for member in isr), "ISR outside the replicas")
-        hold(all(member in replicas for member in elr), "ELR outside the replicas")
-        hold(len(part.directories) == len(replicas), "directories")
-        if with_elr:
-            hold(
-                not elr or len(isr) < self.min_insync_replicas(topic, part),
-                "an ELR beside a full ISR",
-            )
+        wrong = ""
+        if part.leader != r.NO_LEADER and part.leader not in isr:
+            wrong = "leader outside ISR"
+        elif len({*isr, *elr}) != len(isr) + len(elr):
+            wrong = "ISR and ELR overlap or double"
+        elif not set(replicas).issuperset(isr):
+            wrong = "ISR outside the replicas"
+        elif elr and not set(replicas).issuperset(elr):
+            wrong = "ELR outside the replicas"
+        elif len(part.directories) != len(replicas):
+            wrong = "directories"
+        elif with_elr:
+            if elr and len(isr) >= self.min_insync_replicas(topic, part):
+                wrong = "an ELR beside a full ISR"
             for broker in isr:
                 image = self.brokers.get(broker)
-                hold(image is not None and not image.fenced, f"{broker} is fenced")
+                if image is None or image.fenced:
+                    wrong = f"{broker} is fenced"
+        assert not wrong, f"{topic.name}-{number} {part}: {wrong} (M8, M9)"
 
 
 K = TypeVar("K")

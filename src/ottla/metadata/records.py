@@ -7,9 +7,11 @@ Kafka's. Arrays are tuples. An absent nullable array is None, which differs from
 
 from __future__ import annotations
 
+from functools import cache
 from typing import ClassVar
 from uuid import UUID
 
+from ottla.wire.primitives import uvarint
 from ottla.wire.record_codec import (
     BOOL,
     BYTES,
@@ -372,6 +374,15 @@ class ClearElrRecord(MetadataRecord):
     topic_name: str = wire(STRING)
 
 
+SEPARABLE = (
+    PartitionChangeRecord,
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+"""Of a decision that consists of such records, any first part is a state that the cluster may be in: a dead broker leaves
+the ISRs of its partitions one after another, and is fenced when it is in none. All others stand or fall together."""
+
 RECORD_TYPES: dict[int, type[MetadataRecord]] = {
     cls.KEY: cls
     for cls in (
@@ -408,11 +419,14 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
 def encode(record: MetadataRecord) -> bytes:
     version = record.written_version()
     writer = Writer(version=version)
-    writer.uvarint(FRAME_VERSION)
-    writer.uvarint(record.KEY)
-    writer.uvarint(version)
+    writer.data += _frame(record.KEY, version)
     write_message(writer, record)
     return bytes(writer.data)
+
+
+@cache
+def _frame(key: int, version: int) -> bytes:
+    return uvarint(FRAME_VERSION) + uvarint(key) + uvarint(version)
 
 
 def decode(value: bytes | memoryview) -> MetadataRecord:

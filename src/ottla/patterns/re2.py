@@ -4,25 +4,32 @@ linear in the length of the text.
 A pattern comes from a client, which is not trusted, so it is never given to an engine that backtracks. It becomes a
 nondeterministic automaton (Thompson's construction), and all its states advance together. Only whole topic names are
 matched, so there are no captures, and greedy and lazy repetitions are the same.
+
+All this happens on the event loop. So what a pattern may cost is counted and bounded: a few milliseconds to compile it, a few
+to find its steps, and after that a twentieth of a microsecond for each character of the names.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 PATTERN_LENGTH_MAX = 4096
 REPEAT_MAX = 1000
 """As in RE2."""
 STATES_MAX = 5_000
 STEPS_KEPT_MAX = 10_000
-WORK_MAX = 3_000_000
-"""States visited to match one pattern against all topics: about a second."""
+WORK_MAX = 20_000
+"""States visited to match one pattern against all topics: some milliseconds. Patterns as people write them visit some
+hundreds for any number of topics, since steps are kept."""
 DEPTH_MAX = 100
-CACHED_MAX = 256
+STATES_CACHED_MAX = 2 * STATES_MAX
+"""Of all patterns that are remembered: some megabytes. Clients choose how many patterns there are, and how large."""
 
 
 class BadPattern(Exception):
@@ -44,7 +51,17 @@ def _space(char: str) -> bool:
     return char in "\t\n\f\r "
 
 
-_CLASSES: dict[str, Accepts] = {"d": _digit, "w": _word, "s": _space}
+def _not(accepts: Accepts) -> Accepts:
+    return lambda char: not accepts(char)
+
+
+def _with_opposites(
+    classes: dict[str, Accepts], opposite: Callable[[str], str]
+) -> dict[str, Accepts]:
+    return classes | {opposite(name): _not(accepts) for name, accepts in classes.items()}
+
+
+_CLASSES = _with_opposites({"d": _digit, "w": _word, "s": _space}, str.upper)
 _NAMED_CLASSES: dict[str, Accepts] = {
     "alnum": lambda char: char.isascii() and char.isalnum(),
     "alpha": lambda char: char.isascii() and char.isalpha(),
@@ -56,19 +73,30 @@ _NAMED_CLASSES: dict[str, Accepts] = {
     "word": _word,
     "xdigit": lambda char: char in "0123456789abcdefABCDEF",
 }
+_NAMED_CLASSES = _with_opposites(_NAMED_CLASSES, "^{}".format)
 _ESCAPED = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def _not(accepts: Accepts) -> Accepts:
-    return lambda char: not accepts(char)
+def _any_of(ranges: list[tuple[str, str]], classes: Iterable[Accepts]) -> Accepts:
+    """In a time that does not depend on the number of ranges: a pattern has room for thousands."""
+    lows: list[str] = []
+    highs: list[str] = []
+    for low, high in sorted(ranges):
+        if highs and low <= highs[-1]:
+            highs[-1] = max(highs[-1], high)
+        else:
+            lows.append(low)
+            highs.append(high)
+
+    def accepts(char: str) -> bool:
+        at = bisect_right(lows, char) - 1
+        return (at >= 0 and char <= highs[at]) or any(each(char) for each in classes)
+
+    return accepts
 
 
-def _any_of(parts: list[Accepts]) -> Accepts:
-    return lambda char: any(part(char) for part in parts)
-
-
-def _between(low: str, high: str) -> Accepts:
-    return lambda char: low <= char <= high
+def _exactly(literal: str) -> Accepts:
+    return literal.__eq__
 
 
 def _folded(accepts: Accepts) -> Accepts:
@@ -76,8 +104,12 @@ def _folded(accepts: Accepts) -> Accepts:
 
 
 Position = tuple[str, str]
-"""(the character before, the character after); empty at the ends."""
+"""(the character before, one like the character after); empty at the ends."""
 Holds = Callable[[Position], bool]
+
+
+_AHEAD = {"$": "", "": "-", "a": "a"}
+"""What follows a character: what the key of its step says, and a character like it."""
 
 
 def _at_word_boundary(position: Position) -> bool:
@@ -85,7 +117,13 @@ def _at_word_boundary(position: Position) -> bool:
     return bool(before and _word(before)) != bool(after and _word(after))
 
 
+def _within_word(position: Position) -> bool:
+    return not _at_word_boundary(position)
+
+
 _Reached = tuple[int, ...]
+DEAD = -1
+"""The number of the empty set of states: no name with this beginning matches."""
 
 
 @dataclass(slots=True)
@@ -97,14 +135,14 @@ class _State:
     next: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """A piece of the automaton: where it begins and where it ends."""
 
     start: int
     end: int
 
 
+_REPEATING = frozenset("*+?{")
 _QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
 
 
@@ -215,6 +253,8 @@ class _Compiler:
             piece = self._repeat(piece, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
+        if self._peek() not in _REPEATING:
+            return None
         if self._try("*"):
             return 0, None
         if self._try("+"):
@@ -243,8 +283,8 @@ class _Compiler:
             parts = [piece() for _ in range(least)]
             if most is None:
                 parts.append(self._loop(piece()))
-            else:
-                parts.extend(self._optional(piece()) for _ in range(most - least))
+            elif most > least:
+                parts.append(self._optional(piece, most - least))
             return self._sequence(parts)
 
         return build
@@ -255,10 +295,16 @@ class _Compiler:
         self._link(part.end, hub)
         return _Part(hub, end)
 
-    def _optional(self, part: _Part) -> _Part:
-        start = self._state()
-        self._link(start, part.start, part.end)
-        return _Part(start, part.end)
+    def _optional(self, piece: Callable[[], _Part], most: int) -> _Part:
+        """Up to `most` pieces. Each may be the last and leads straight to the end, not through all that could follow."""
+        begin = gate = self._state()
+        end = self._state()
+        for left in range(most, 0, -1):
+            part = piece()
+            self._link(gate, part.start, end)
+            gate = self._state() if left > 1 else end
+            self._link(part.end, gate)
+        return _Part(begin, end)
 
     def _atom(self) -> Callable[[], _Part]:
         char = self._take()
@@ -277,7 +323,7 @@ class _Compiler:
             return self._escape()
         if char in "*+?":
             raise BadPattern(f"nothing to repeat before {char!r}")
-        return self._taking(_between(char, char))
+        return self._taking(_exactly(char))
 
     def _taking(self, accepts: Accepts, *, folded: bool = True) -> Callable[[], _Part]:
         if folded and self._ignore_case:
@@ -322,20 +368,13 @@ class _Compiler:
         if self._try("b"):
             return self._passing(_at_word_boundary)
         if self._try("B"):
-            return self._passing(lambda position: not _at_word_boundary(position))
+            return self._passing(_within_word)
         if self._try("A"):
             return self._passing(lambda position: not position[0])
         if self._try("z"):
             return self._passing(lambda position: not position[1])
-        return self._taking(self._escaped_class())
-
-    def _escaped_class(self) -> Accepts:
         char = self._take()
-        if char.lower() in _CLASSES:
-            accepts = _CLASSES[char.lower()]
-            return accepts if char.islower() else _not(accepts)
-        literal = self._escaped_literal(char)
-        return _between(literal, literal)
+        return self._taking(_CLASSES.get(char) or _exactly(self._escaped_literal(char)))
 
     def _escaped_literal(self, char: str) -> str:
         if char == "x":
@@ -357,45 +396,51 @@ class _Compiler:
 
     def _class(self) -> Accepts:
         is_negated = self._try("^")
-        parts: list[Accepts] = []
+        ranges: list[tuple[str, str]] = []
+        classes: dict[Accepts, None] = {}
         is_first = True
         while is_first or self._peek() != "]":
             is_first = False
-            parts.append(self._class_item())
+            item = self._class_item()
+            if isinstance(item, tuple):
+                ranges.append(item)
+            else:
+                classes[item] = None
         self._take()
-        accepts = _any_of(parts)
+        accepts = _any_of(ranges, classes)
         if self._ignore_case:
             accepts = _folded(accepts)
         return _not(accepts) if is_negated else accepts
 
-    def _class_item(self) -> Accepts:
+    def _class_item(self) -> tuple[str, str] | Accepts:
         if self._try("[:"):
             end = self._pattern.find(":]", self._at)
             name = self._pattern[self._at : end] if end >= 0 else ""
-            accepts = _NAMED_CLASSES.get(name.removeprefix("^"))
+            accepts = _NAMED_CLASSES.get(name)
             if accepts is None:
                 raise BadPattern(f"[:{name}:] is no class")
             self._at = end + 2
-            return _not(accepts) if name.startswith("^") else accepts
+            return accepts
         low = self._take()
         if low == "\\":
-            if self._peek().lower() in _CLASSES:
-                return self._escaped_class()
-            low = self._escaped_literal(self._take())
+            low = self._take()
+            if low in _CLASSES:
+                return _CLASSES[low]
+            low = self._escaped_literal(low)
         if self._peek() != "-" or self._pattern[self._at + 1 : self._at + 2] in ("]", ""):
-            return _between(low, low)
+            return low, low
         self._take()
         high = self._take()
         if high == "\\":
             high = self._escaped_literal(self._take())
         if low > high:
             raise BadPattern(f"the range {low}-{high} is empty")
-        return _between(low, high)
+        return low, high
 
 
 class Pattern:
-    """A compiled pattern, matched against whole names. Computed steps are cached: there may be thousands of names, and
-    they are alike."""
+    """A compiled pattern, matched against whole names. Steps are kept while names are selected: there may be thousands of them,
+    and they are alike."""
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > PATTERN_LENGTH_MAX:
@@ -403,54 +448,85 @@ class Pattern:
         compiler = _Compiler(pattern)
         part = compiler.whole()
         self._states = compiler.states
+        self.size = len(self._states)
         self._start, self._end = part.start, part.end
+        self._asks_for_words = any(
+            state.holds in (_at_word_boundary, _within_word) for state in self._states
+        )
+        """A step depends on whether a character of a word follows."""
         self._reached: list[_Reached] = []
         """Sets of states that were reached, each with its number."""
+        self._steps: list[dict[str, int]] = []
+        """For each set the numbers of those that characters lead to. The key is the character and what follows (`_AHEAD`)."""
         self._numbers: dict[_Reached, int] = {}
-        self._steps: dict[tuple[int, str, str], int] = {}
-        self._work = 0
+        self._beginnings: dict[str, int] = {}
+        self._kept = 0
+        self.work = 0
+        """States visited in the last selection."""
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those that match, in order. BadPattern if that takes too long."""
-        self._work = 0
-        if len(self._reached) > STEPS_KEPT_MAX // 10:
+        self.work = 0
+        try:
+            return tuple(sorted(name for name in names if self.matches(name)))
+        finally:
+            # A small pattern may have taken megabytes of steps, and it is remembered.
             self._reached.clear()
             self._numbers.clear()
             self._steps.clear()
-        return tuple(sorted(name for name in names if self.matches(name)))
+            self._beginnings.clear()
+            self._kept = 0
 
     def matches(self, name: str) -> bool:
-        current = self._step(-1, "", name[:1])
-        for index, char in enumerate(name):
-            current = self._step(current, char, name[index + 1 : index + 2])
-        return self._end in self._reached[current]
+        current = self._begin(name[:1])
+        steps = self._steps
+        for key in self._keys(name):
+            if current == DEAD:
+                return False
+            known = steps[current].get(key)
+            current = self._step(current, key) if known is None else known
+        return current != DEAD and self._end in self._reached[current]
 
-    def _step(self, current: int, char: str, after: str) -> int:
-        """The number of the set that is reached with `char`, before `after`; from -1 the name begins."""
-        known = self._steps.get((current, char, after))
-        if known is not None:
-            return known
-        if current < 0:
-            taken = [self._start]
-        else:
-            taken = [
-                target
-                for number in self._reached[current]
-                if (accepts := self._states[number].accepts) is not None and accepts(char)
-                for target in self._states[number].next
-            ]
-        reached = self._reach(taken, (char, after))
-        if len(self._steps) >= STEPS_KEPT_MAX:
-            self._steps.clear()
-        step = self._numbers.get(reached)
-        if step is None:
-            step = self._numbers[reached] = len(self._reached)
-            self._reached.append(reached)
-        self._steps[current, char, after] = step
-        return step
+    def _keys(self, name: str) -> list[str]:
+        keys = list(name)
+        if keys:
+            keys[-1] += "$"
+        if self._asks_for_words:
+            for index, after in enumerate(name[1:]):
+                if _word(after):
+                    keys[index] += "a"
+        return keys
 
-    def _reach(self, numbers: Iterable[int], position: Position) -> _Reached:
-        """All states that can be reached without a character."""
+    def _begin(self, after: str) -> int:
+        """The number of the set that a name begins with."""
+        after = ("a" if _word(after) else "-") if after else ""
+        number = self._beginnings.get(after)
+        if number is None:
+            number = self._beginnings[after] = self._reach([self._start], ("", after))
+        return number
+
+    def _step(self, current: int, key: str) -> int:
+        """The number of the set that is reached with a character."""
+        char, after = key[0], _AHEAD[key[1:]]
+        states = self._states
+        before = self._reached[current]
+        self._spend(len(before))
+        taken = [
+            target
+            for number in before
+            if (accepts := states[number].accepts) is not None and accepts(char)
+            for target in states[number].next
+        ]
+        if self._kept >= STEPS_KEPT_MAX:
+            for steps in self._steps:
+                steps.clear()
+            self._kept = 0
+        self._kept += 1
+        number = self._steps[current][key] = self._reach(taken, (char, after))
+        return number
+
+    def _reach(self, numbers: Iterable[int], position: Position) -> int:
+        """The number of the set of all states that can be reached without a character."""
         reached: dict[int, None] = {}
         waiting = list(numbers)
         while waiting:
@@ -461,19 +537,48 @@ class Pattern:
             state = self._states[number]
             if state.accepts is None and (state.holds is None or state.holds(position)):
                 waiting.extend(state.next)
-        self._work += len(reached) + 1
-        if self._work > WORK_MAX:
-            raise BadPattern("the pattern is too costly for this many topics")
+        self._spend(len(reached) + 1)
         # Only those that take a character, or are the end, make a difference from here on.
-        return tuple(
+        found = tuple(
             sorted(
                 number
                 for number in reached
                 if number == self._end or self._states[number].accepts is not None
             )
         )
+        if not found:
+            return DEAD
+        known = self._numbers.setdefault(found, len(self._reached))
+        if known == len(self._reached):
+            self._reached.append(found)
+            self._steps.append({})
+        return known
+
+    def _spend(self, work: int) -> None:
+        self.work += work
+        if self.work > WORK_MAX:
+            raise BadPattern("the pattern is too costly for this many topics")
 
 
-@lru_cache(maxsize=CACHED_MAX)
-def compiled(pattern: str) -> Pattern:
-    return Pattern(pattern)
+class Patterns:
+    """Patterns that were compiled lately, as long as they have few states together."""
+
+    def __init__(self, states_max: int = STATES_CACHED_MAX) -> None:
+        self._states_max = states_max
+        self._states = 0
+        self._known: OrderedDict[str, Pattern] = OrderedDict()
+
+    def compiled(self, pattern: str) -> Pattern:
+        found = self._known.get(pattern)
+        if found is not None:
+            self._known.move_to_end(pattern)
+            return found
+        found = self._known[pattern] = Pattern(pattern)
+        self._states += found.size
+        while self._states > self._states_max:
+            _, oldest = self._known.popitem(last=False)
+            self._states -= oldest.size
+        return found
+
+
+compiled = Patterns().compiled

@@ -38,6 +38,10 @@ RATIO_MAX = 1024
 RATIO_FREE_BYTES = 16 << 20
 """Below this size any ratio is allowed: an ordinary batch of one repeated byte is no attack."""
 
+GZIP_MEMBERS_MAX = 16
+"""Producers write one member. Each further one costs a copy of all that follows it, so 50,000 empty ones, which fit into a
+batch, would take seconds."""
+
 _STEP_MIN = 64 << 10
 _GZIP_WINDOW = 31  # 15 bits of window, plus 16: a gzip header and trailer
 
@@ -53,18 +57,25 @@ _LZ4_STORED = 1 << 31
 _LZ4_END = bytes(4)
 
 
-def compress(codec: int, data: Buffer) -> bytes:
+USUAL_LEVELS: dict[int, int] = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
+"""Kafka's. That of LZ4 stands for its fast compressor, which has no levels; any other one for the slow one."""
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """With the codec's usual level, unless another is given."""
+    if level is None:
+        level = USUAL_LEVELS.get(codec, 0)
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return zlib.compress(data, wbits=_GZIP_WINDOW)
+            return zlib.compress(data, level, wbits=_GZIP_WINDOW)
         case Codec.SNAPPY:
             return _compress_snappy(memoryview(data))
         case Codec.LZ4:
-            return _compress_lz4(memoryview(data))
+            return _compress_lz4(memoryview(data), level)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data))
+            return bytes(cramjam.zstd.compress(data, level))
     raise _unknown(codec)
 
 
@@ -106,7 +117,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
     """A gzip file may consist of several members in sequence."""
     unpacked = b""
     rest: Buffer = data
-    while True:
+    for _ in range(GZIP_MEMBERS_MAX):
         decoder = zlib.decompressobj(wbits=_GZIP_WINDOW)
         try:
             # One byte more than allowed separates "too large" from "just fits"; 0 would mean no bound.
@@ -120,6 +131,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
         rest = decoder.unused_data
         if not rest:
             return unpacked
+    raise _corrupt(Codec.GZIP, f"it has more than {GZIP_MEMBERS_MAX} members")
 
 
 def _compress_snappy(data: memoryview) -> bytes:
@@ -156,17 +168,27 @@ def _xerial_blocks(data: bytes) -> list[bytes]:
     return blocks
 
 
-def _compress_lz4(data: memoryview) -> bytes:
+def _compress_lz4(data: memoryview, level: int) -> bytes:
     parts = [_LZ4_HEADER]
     for start in range(0, len(data), _LZ4_BLOCK_BYTES):
         plain = data[start : start + _LZ4_BLOCK_BYTES]
-        packed = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        packed = _lz4_block(plain, level)
         if len(packed) < len(plain):
             parts += (len(packed).to_bytes(4, "little"), packed)
         else:
             parts += ((len(plain) | _LZ4_STORED).to_bytes(4, "little"), bytes(plain))
     parts.append(_LZ4_END)
     return b"".join(parts)
+
+
+def _lz4_block(plain: memoryview, level: int) -> bytes:
+    """cramjam gives its blocks no level, but its frames. The first block of a frame refers to no other."""
+    if level == USUAL_LEVELS[Codec.LZ4]:
+        return bytes(cramjam.lz4.compress_block(plain, store_size=False))
+    frame = bytes(cramjam.lz4.compress(plain, level=level))
+    begin = len(_LZ4_HEADER) + 4
+    size = int.from_bytes(frame[begin - 4 : begin], "little") & ~_LZ4_STORED
+    return frame[begin : begin + size]
 
 
 def _decompress_growing(

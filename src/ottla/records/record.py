@@ -119,6 +119,7 @@ def build(
     *,
     base_offset: int = 0,
     codec: int = 0,
+    level: int | None = None,
     leader_epoch: int = -1,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
@@ -145,7 +146,7 @@ def build(
         | (TRANSACTIONAL_BIT if transactional else 0)
         | (CONTROL_BIT if control else 0)
     )
-    payload = body if codec == 0 else compression.compress(codec, body)
+    payload = body if codec == 0 else compression.compress(codec, body, level)
     batch = bytearray(HEADER_BYTES)
     HEADER.pack_into(
         batch,

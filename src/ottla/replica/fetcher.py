@@ -91,6 +91,8 @@ class FetchConversation:
         self._requests = 0
         self._answers = 0
         """The number of answers received. Answers come in the order of the requests."""
+        self._full: dict[int, tuple[FollowedKey, ...]] = {}
+        """What the full requests named that were not answered yet, by their numbers."""
 
     def follow(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.partition)
@@ -119,6 +121,7 @@ class FetchConversation:
     def connected(self) -> None:
         """A new connection: requests on the previous one will never be answered."""
         self._answers = self._requests
+        self._full.clear()
         self.reset_session()
 
     def reset_session(self) -> None:
@@ -169,6 +172,8 @@ class FetchConversation:
             if followed.named_in is None:
                 followed.named_in = self._requests
             partitions.append(self._position(followed.partition, followed.leader_epoch))
+        if self._session_epoch == INITIAL_EPOCH:
+            self._full[self._requests] = tuple(self._changed)
         forgotten: list[tuple[UUID | str, int]] = list(self._forgotten)
         self._changed.clear()
         self._forgotten.clear()
@@ -216,6 +221,7 @@ class FetchConversation:
             self._session_epoch = INITIAL_EPOCH if response.session_id == NO_SESSION else 1
             if response.session_id == NO_SESSION:
                 self._changed.update(dict.fromkeys(self.followed))
+            self._name_again()
         for answer in response.partitions:
             assert answer.topic_id is not None
             followed = self.followed.get((answer.topic_id, answer.partition))
@@ -226,6 +232,16 @@ class FetchConversation:
             ):
                 self._apply(followed, answer, outcome, now)
         return outcome
+
+    def _name_again(self) -> None:
+        """Full requests that are under way, behind the one whose session is used from now on, begin sessions of their own. What
+        they name is not in this one, and Apache Kafka's leader keeps both: it would wait there for ever."""
+        for number, keys in self._full.items():
+            if number > self._answers:
+                for key in keys:
+                    if key in self.followed and key not in self._resting:
+                        self._changed[key] = None
+        self._full.clear()
 
     def _apply(
         self, followed: Followed, answer: FetchedPartition, outcome: AppliedAnswer, now: float
@@ -244,8 +260,9 @@ class FetchConversation:
         end, epoch, start = log.log_end, log.epochs.latest, log.log_start
         try:
             if self._is_repeated(answer.records, end):
+                # What else it says is news, and the leader takes it for known: the high watermark, the log start.
+                answer = answer._replace(records=None)
                 self._changed[key] = None
-                return
             received = follower.apply_fetch_answer(partition, answer, followed.leader_epoch)
         except KafkaError as error:
             outcome.failed.append((partition, error))

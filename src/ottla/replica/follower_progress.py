@@ -27,6 +27,8 @@ class FollowerProgress:
         """A fetch from the leader's end proves that the follower is caught up now. A fetch from where the end
         was at the previous fetch proves that it was caught up then. So a follower that is always slightly
         behind a busy leader stays in sync."""
+        if broker_epoch != self.broker_epoch:
+            self.forget_proofs()  # of another process, and perhaps of another disk
         if offset >= leader_end:
             proof = now
         elif offset >= self.leader_end_at_fetch:
@@ -41,10 +43,16 @@ class FollowerProgress:
         self.fetched_at = now
         self.leader_end_at_fetch = leader_end
 
+    def forget_proofs(self) -> None:
+        """It left the ISR, was refused there, or its broker has registered again: whether it keeps up must be proved by a
+        fetch. Kafka's leader remembers; there a replica that comes back with an empty disk within replica.lag.time.max.ms
+        holds the high watermark back until it has copied everything."""
+        self.caught_up_at = self.fetched_at = float("-inf")
+
     def leader_appended(self, end_before: int, now: float) -> None:
         """Up to this append the follower had everything. A fetch session does not name idle partitions, so
         an idle follower must not count as late when the first record comes."""
-        if self.log_end == end_before:
+        if self.log_end == end_before and self.fetched_at != float("-inf"):
             self.caught_up_at = now
 
     def is_caught_up(self, leader_end: int, now: float, lag_max_s: float) -> bool:

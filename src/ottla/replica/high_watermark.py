@@ -1,6 +1,7 @@
 """By which rule the high watermark (HW) of a leader moves (D9).
 
-These move the HW of a partition, and nothing else does:
+These move the HW of a partition in use, and nothing else does (a copy of a log in another directory takes over the HW of the log
+that it copies: `log.future_logs`):
 
 - `advance`, below, on the leader;
 - `follower.apply_fetch_answer` on a follower, to the leader's HW as far as the follower's log reaches;
@@ -41,9 +42,9 @@ def committed_by_isr(leadership: Leadership, now: float) -> int:
     - the leader itself,
     - the members of the ISR,
     - while a proposal is under way, the replicas that it would add (P13): `IsrChanges.maximal_isr`,
-    - the replicas outside of the ISR that were caught up within replica.lag.time.max.ms and may join it. This is
-      Kafka's rule. Otherwise the HW of a leader that is alone in its ISR moves with every append, and no follower
-      could reach it.
+    - the replicas outside of the ISR that were caught up within replica.lag.time.max.ms, since they left it and since
+      their broker registered, and may join it. Otherwise the HW of a leader that is alone in its ISR moves with every
+      append, and no follower could reach it. (Kafka also counts what was before: see `FollowerProgress.forget_proofs`.)
 
     A log end is known from fetches to this leadership. `Leadership.serve_follower` refuses a fetch that names another leader
     epoch, diverges, is out of range, or comes from an earlier incarnation of its broker. Like Kafka, it accepts one that

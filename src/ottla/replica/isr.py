@@ -45,12 +45,14 @@ class Proposal(NamedTuple):
 class IsrChanges:
     """The changes of the ISR that a leader proposes, one at a time."""
 
-    __slots__ = ("_leadership", "proposal")
+    __slots__ = ("_leadership", "_refused", "proposal")
 
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
         self.proposal: Proposal | None = None
         """Sent to the controller, or about to be, and not decided yet."""
+        self._refused: dict[int, None] = {}
+        """Replicas that the controller did not let join, alone or with others: the one that was refused first comes first."""
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
@@ -70,7 +72,10 @@ class IsrChanges:
           follower would show them again if it became the leader;
         - is `fetching` just now, or counts as caught up. The latter matters for an idle follower: it sends no fetch that
           names the partition, and an earlier proposal may have been refused;
-        - belongs to a broker that may be in an ISR, in the incarnation that fetched (KIP-903)."""
+        - belongs to a broker that may be in an ISR, in the incarnation that fetched (KIP-903).
+
+        The controller may know why one of them may not join (its disk is full), and then refuses all. So those that were
+        refused together are proposed one by one."""
         leadership = self._leadership
         partition, log = leadership.partition, leadership.log
         if (
@@ -94,6 +99,8 @@ class IsrChanges:
             )
             and partition.eligible_broker_epoch(follower.id) == follower.broker_epoch
         ]
+        if self._refused:
+            joining = self._one_by_one(joining)
         if joining:
             reasons = {id: IsrReason(IsrCause.CAUGHT_UP, self._lag(id, now)) for id in joining}
             self._propose((*partition.isr, *joining), f"brokers {joining} caught up", reasons)
@@ -151,6 +158,11 @@ class IsrChanges:
         lag_max_s = self._leadership.partition.config.lag_time_max_s
         return IsrCause.SILENT if silent_s > lag_max_s else IsrCause.SLOW
 
+    def _one_by_one(self, joining: list[int]) -> list[int]:
+        """All that were not refused before; if there is none, the one whose refusal is the oldest."""
+        others = [id for id in joining if id not in self._refused]
+        return others or [id for id in self._refused if id in joining][:1]
+
     def _lag(self, id: int, now: float) -> Lag:
         follower, log = self._leadership.followers[id], self._leadership.log
         # Of a follower that has not fetched in this epoch nothing is known: all records of the log count.
@@ -197,12 +209,26 @@ class IsrChanges:
 
     def decided(self, partition_epoch: int) -> None:
         """The controller decided about the partition in `partition_epoch`. A proposal made before that is over."""
+        isr = self._leadership.partition.isr
+        self._refused = {id: None for id in self._refused if id not in isr}
         if self.proposal is not None and partition_epoch > self.proposal.partition_epoch:
             self.proposal = None
 
     def withdraw(self, proposal: Proposal, now: float) -> None:
-        """The controller did not accept the proposal. It is forgotten, and the high watermark no longer waits for the
-        replicas that it would have added."""
+        """Nothing comes of the proposal. It is forgotten, and the high watermark no longer waits for the replicas that it
+        would have added."""
         if self.proposal is proposal:
             self.proposal = None
             high_watermark.advance(self._leadership, now)
+
+    def refused(self, proposal: Proposal, now: float) -> None:
+        """The controller says that one of those that would join may not."""
+        if self.proposal is not proposal:
+            return
+        followers = self._leadership.followers
+        for id, _ in proposal.isr:
+            if id in followers and id not in proposal.replaces:
+                self._refused.pop(id, None)
+                self._refused[id] = None
+                followers[id].forget_proofs()
+        self.withdraw(proposal, now)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.events.replication import ProduceRefused
@@ -73,14 +73,17 @@ class Leadership:
         }
         self.isr_changes = IsrChanges(self)
 
-    def replicas_changed(self) -> None:
-        """A decision within this epoch may have added or removed replicas."""
+    def replicas_changed(self, left_isr: Iterable[int]) -> None:
+        """A decision within this epoch may have added or removed replicas, and taken some out of the ISR."""
         partition = self.partition
         self.followers = {
             id: self.followers.get(id) or FollowerProgress(id)
             for id in partition.replicas
             if id != partition.config.node_id
         }
+        for id in left_isr:
+            if id in self.followers:
+                self.followers[id].forget_proofs()
 
     def reconsider(self, now: float) -> None:
         """A broker was fenced or unfenced, or a setting changed. A replica outside of the ISR whose broker is fenced
@@ -236,6 +239,7 @@ class Leadership:
             partition.observer.partition_changed(partition, News.FOLLOWER)
         follower.fetched(offset, log_start, broker_epoch, log_end, now)
         if replica_id not in partition.isr:
+            # First, so that the high watermark waits for a follower that is proposed just now.
             self.isr_changes.maybe_expand(now, follower)
         if advanced:
             high_watermark.advance(self, now)

@@ -146,6 +146,7 @@ class Partition:
             return
         leadership = self.leadership
         is_new_epoch = leadership is None or decision.leader_epoch > leadership.epoch
+        left_isr = [id for id in self.isr if id not in decision.isr]
         self._accept(decision)
         assert self.config.node_id in self.isr, f"leader outside of its ISR (M8): {self}"
         if leadership is None or is_new_epoch:
@@ -157,7 +158,7 @@ class Partition:
                 start = leadership.epoch_start, self.log.high_watermark
                 self.events.emit(LeadershipStarted(self.key, self.leader_epoch, *start))
         else:
-            leadership.replicas_changed()
+            leadership.replicas_changed(left_isr)
         high_watermark.advance(leadership, now)
         leadership.isr_changes.maybe_expand(now)
 
@@ -183,6 +184,13 @@ class Partition:
         if self.role is not Role.OFFLINE:  # the directory may fail before the first decision
             self._enter(Role.OFFLINE)
         self._report_role()
+
+    def log_moved(self, log: Log) -> None:
+        """The same records lie in another directory."""
+        assert log.key == self.key and log.log_end == self.log.log_end, (self, log)
+        self.log = log
+        if self.leadership is not None:
+            self.leadership.log = log
 
     def _enter(self, role: Role) -> None:
         """The only place where the role changes. A leadership ends with its role or its epoch."""
@@ -302,7 +310,7 @@ class Partition:
     ) -> FetchedPartition:
         """Answer a consumer's fetch with committed records only, as leader or, if the client supports it, as a
         follower near it (P03). Raises NotInMemory if the read must not wait for the disk (see `Log.read`)."""
-        named_epoch = fetch.current_leader_epoch
+        named_epoch = max(fetch.current_leader_epoch, ANY_EPOCH)  # whatever is below names none
         if named_epoch != self.leader_epoch and (error := self.check_epoch(named_epoch)):
             return self.refuse_fetch(error)
         if self.role is not Role.LEADER and not (self.role is Role.FOLLOWER and from_follower):

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ottla.events import Events
 from ottla.events.replication import FetchSessionEvicted
+from ottla.replica.isr import UNKNOWN_BROKER_EPOCH
 from ottla.replica.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
@@ -75,7 +76,16 @@ class SessionPartition:
 class FetchSession:
     """All partitions of one fetcher. A fetch without a session is a session for one request."""
 
-    __slots__ = ("epoch", "hot", "id", "is_follower", "last_used", "owner", "partitions")
+    __slots__ = (
+        "epoch",
+        "hot",
+        "id",
+        "is_follower",
+        "last_used",
+        "owner",
+        "partitions",
+        "replica_epoch",
+    )
 
     def __init__(self, id: int, is_follower: bool, now: float, owner: object = None) -> None:
         self.id = id
@@ -86,6 +96,14 @@ class FetchSession:
         self.last_used = now
         self.partitions: dict[SessionKey, SessionPartition] = {}
         self.hot: dict[SessionPartition, None] = {}
+        self.replica_epoch = UNKNOWN_BROKER_EPOCH
+
+    def is_said(self, by_id: bool) -> bool:
+        """Whether its topics were named by their ids, or by their names."""
+        if not self.partitions:
+            return True
+        topic, _ = next(iter(self.partitions))
+        return isinstance(topic, UUID) == by_id
 
     def update(
         self, request: FetchRequest
@@ -101,7 +119,14 @@ class FetchSession:
             else:
                 known.update(fetch)
             self.hot[known] = None
+        if request.replica_epoch != self.replica_epoch:
+            # Apache Kafka's broker fetches before it is registered, without an epoch. The idle partitions of its session, too,
+            # are fetched by the new incarnation from now on, which may join their ISRs (KIP-903).
+            self.replica_epoch = request.replica_epoch
+            self.hot.update(dict.fromkeys(self.partitions.values()))
         removed: list[SessionPartition] = []
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            return added, removed  # a full request names what it wants: there is nothing to forget
         for topic, partition in request.forgotten:
             gone = self.partitions.pop((topic, partition), None)
             if gone is not None:
@@ -166,14 +191,18 @@ class SessionCache:
         gives_way = for_follower and not stalest.is_follower
         return stalest if gives_way or now - stalest.last_used > EVICTABLE_AFTER_S else None
 
-    def resume(self, request: FetchRequest, now: float, owner: object = None) -> FetchSession:
-        """The session of an incremental request; the request's session epoch must be the next one. Somebody else's session
-        does not exist."""
+    def resume(
+        self, request: FetchRequest, now: float, owner: object = None, *, by_id: bool = True
+    ) -> FetchSession:
+        """The session of an incremental request; the request's session epoch must be the next one, and topics be named as
+        before. Somebody else's session does not exist."""
         session = self._sessions.get(request.session_id)
         if session is None or session.owner != owner:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if not session.is_said(by_id):
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
         session.last_used = now
         return session

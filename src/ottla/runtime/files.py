@@ -15,10 +15,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 from ottla.runtime.seams import Buffer
+from ottla.runtime.threads import several_at_a_time
 
 IOV_MAX = 1024
 """How many buffers one vectored call takes on Linux and macOS."""
@@ -252,13 +252,7 @@ class RealDisk:
             os.close(descriptor)
 
     def together(self, calls: Sequence[Callable[[], None]]) -> None:
-        if len(calls) == 1:
-            calls[0]()
-        elif calls:
-            with ThreadPoolExecutor(min(CALLS_AT_ONCE, len(calls)), "disk") as threads:
-                made = [threads.submit(call) for call in calls]
-            for each in made:
-                each.result()
+        several_at_a_time(calls, CALLS_AT_ONCE)
 
     def lock(self, path: str) -> RealFile:
         file = self.open(path, create=True)
@@ -268,6 +262,9 @@ class RealDisk:
             file.close()
             raise
         return file
+
+    def device(self, path: str) -> int:
+        return os.stat(path).st_dev
 
     def usage(self, path: str) -> tuple[int, int]:
         found = os.statvfs(path)

@@ -18,9 +18,12 @@ time, and fresh memory costs more than the bytes that come into it."""
 LARGE_FRAMES_BYTES_MAX = 1 << 30
 """The limit for unfinished large frames on all connections that peers opened. The connections that we opened have the
 same limit, apart from it: frames that strangers begin must not stop our own replication."""
+ADDRESS_BYTES_MAX = 1 << 28
+"""The same for the connections of one address: a quarter. One client may begin a frame on each of a thousand connections, and
+need not have any right to write. Producers behind one address never have so much on the way."""
 STANDSTILL_S = 1.0
 STANDSTILL_BYTES = 64 * 1024
-"""When the limit is reached, frames that received fewer bytes than this, for at least this long, are given up."""
+"""When a limit is reached, frames that received fewer bytes than this, for at least this long, are given up."""
 
 
 class LargeFrame:
@@ -29,12 +32,19 @@ class LargeFrame:
     The announced size cannot be trusted. So the buffer grows to at most twice what has really arrived.
     """
 
-    __slots__ = ("_memory", "buffer", "filled", "give_up", "reserved", "size")
+    __slots__ = ("_memory", "buffer", "filled", "give_up", "owner", "reserved", "size")
 
     def __init__(
-        self, size: int, buffer: bytearray, memory: FrameMemory, give_up: Callable[[], None]
+        self,
+        size: int,
+        buffer: bytearray,
+        memory: FrameMemory,
+        give_up: Callable[[], None],
+        owner: str | None = None,
     ) -> None:
+        """`owner`: the address that sends it. None: one of our own, which has no share."""
         self.size = size
+        self.owner = owner
         self.filled = 0
         self.buffer = buffer
         self.reserved = 0
@@ -79,31 +89,49 @@ class FrameMemory:
         self.taken_bytes = 0
         self._now = now
         self._checked_at = -math.inf
+        self._taken_by: dict[str, int] = {}
         self._unfinished: dict[LargeFrame, int | None] = {}
         """How much of each had come at the last check; None for one that began after it."""
 
     def reserve(self, frame: LargeFrame, size: int) -> None:
-        if self.taken_bytes + size > LARGE_FRAMES_BYTES_MAX:
-            self._give_up_standing_frames(frame)
-        if self.taken_bytes + size > LARGE_FRAMES_BYTES_MAX:
-            raise MemoryError(f"{self.taken_bytes} bytes are taken by unfinished frames")
+        if self._is_short(frame, size):
+            self._give_up_standing_frames(frame, size)
+        if self._is_short(frame, size):
+            taken = self._taken_by.get(frame.owner or "", 0)
+            raise MemoryError(
+                f"{self.taken_bytes} bytes are taken by unfinished frames, {taken} by its address"
+            )
         self._unfinished.setdefault(frame, None)
         self.taken_bytes += size
         frame.reserved += size
+        if frame.owner is not None:
+            self._taken_by[frame.owner] = self._taken_by.get(frame.owner, 0) + size
+
+    def _is_short(self, frame: LargeFrame, size: int) -> bool:
+        return (
+            self.taken_bytes + size > LARGE_FRAMES_BYTES_MAX
+            or self._taken_by.get(frame.owner or "", 0) + size > ADDRESS_BYTES_MAX
+        )
 
     def release(self, frame: LargeFrame) -> None:
         self._unfinished.pop(frame, None)  # one that fit into a spare buffer reserved nothing
         self.taken_bytes -= frame.reserved
         assert self.taken_bytes >= 0
+        if frame.owner is not None and frame.reserved:
+            self._taken_by[frame.owner] -= frame.reserved
+            if not self._taken_by[frame.owner]:
+                del self._taken_by[frame.owner]
 
-    def _give_up_standing_frames(self, asking: LargeFrame) -> None:
+    def _give_up_standing_frames(self, asking: LargeFrame, size: int) -> None:
         now = self._now()
         if now - self._checked_at < STANDSTILL_S:
             return
         self._checked_at = now
+        is_full = self.taken_bytes + size > LARGE_FRAMES_BYTES_MAX
         for frame, before in list(self._unfinished.items()):
             stands = before is not None and frame.filled - before < STANDSTILL_BYTES
-            if stands and frame is not asking:
+            # Others do not give way to an address that has used up its own share.
+            if stands and frame is not asking and (is_full or frame.owner == asking.owner):
                 frame.give_up()
                 assert frame not in self._unfinished
             else:

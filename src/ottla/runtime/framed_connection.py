@@ -12,6 +12,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,11 @@ FRAME_SIZE = Struct(">i")
 QUEUED_BYTES_MAX = 4 * 1024 * 1024
 """A connection that a peer opened is choked while more than this is queued for the peer: it is not read until half
 of the queue is gone. A connection that we opened is always read. Otherwise two ends could wait for each other for ever."""
+FRAMES_PER_TURN = 128
+TURN_S = 0.005
+"""After so many frames of one connection, or when they have taken so long, the others have their turn, and the rest of what came
+is delivered after that. Thousands of small requests fit into one buffer, and some take milliseconds. By the simulator's
+clock a turn takes no time, so there only the number counts."""
 CLOSE_PATIENCE_S = 5.0
 """A closing connection still sends what is queued. It is lost when the peer took nothing for this long."""
 
@@ -103,12 +109,15 @@ class FramedConnection(ABC):
         "_closing",
         "_delivering",
         "_flush_scheduled",
+        "_frames_left",
         "_loop",
         "_paused",
+        "_put_off",
         "_queue",
         "_queued_bytes",
         "_receiver",
         "_schedule_flush",
+        "_turn_began",
         "_writing",
         "frame_bytes_max",
         "identity",
@@ -143,6 +152,9 @@ class FramedConnection(ABC):
         self._writing = False  # a flush follows when the system has room again
         self._paused = False  # by the receiver
         self._choked = False  # by a long queue
+        self._put_off = False  # its turn is over, and the next one comes
+        self._frames_left = FRAMES_PER_TURN
+        self._turn_began = inf
         self._closing = False
         self._closed = False
         self.identity: Identity | None = None
@@ -234,12 +246,26 @@ class FramedConnection(ABC):
 
     @property
     def _is_held_back(self) -> bool:
-        return self._paused or self._choked or self._closing or self._closed
+        return self._paused or self._choked or self._put_off or self._closing or self._closed
+
+    def _begin_turn(self) -> None:
+        """A subclass calls it before it delivers what came since the last one."""
+        self._frames_left = FRAMES_PER_TURN
+        self._turn_began = inf
+
+    def _put_off_rest(self) -> None:
+        self._put_off = True
+        self._update_reading()
+        self._loop.call_soon(self._take_up_rest)
+
+    def _take_up_rest(self) -> None:
+        self._put_off = False
+        self._resume()
 
     def _deliver_frames(self, buffer: memoryview, end: int) -> int:
         """Deliver the whole frames among the first `end` bytes, and return where they end.
 
-        It stops early when a receiver pauses, chokes or closes the connection.
+        It stops early when a receiver pauses, chokes or closes the connection, and when the connection's turn is over.
         """
         position = 0
         self.received_at = 0.0
@@ -254,13 +280,20 @@ class FramedConnection(ABC):
             body = position + FRAME_SIZE.size
             if body + size > end:
                 break
-            self._deliver(buffer[body : body + size])
+            now = self.now()
+            if not self._frames_left or now - self._turn_began > TURN_S:
+                self._put_off_rest()
+                break
+            self._deliver(buffer[body : body + size], now)
             position = body + size
         return position
 
-    def _deliver(self, frame: memoryview) -> None:
+    def _deliver(self, frame: memoryview, now: float) -> None:
         assert self._receiver is not None
-        self._active_at = self.started_at = now = self.now()
+        self._active_at = self.started_at = now
+        self._frames_left -= 1
+        if now < self._turn_began:
+            self._turn_began = now
         if not self.received_at:
             self.received_at = now
         try:

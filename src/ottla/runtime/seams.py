@@ -130,6 +130,9 @@ class Disk(Protocol):
     flush_times: deque[float] | None
     """Where to note how many seconds each flush of a file took. None: nobody asks."""
 
+    def device(self, path: str) -> int:
+        """The same for directories that share a disk, and its room."""
+
     def usage(self, path: str) -> tuple[int, int]:
         """(total bytes, free bytes) of the file system under `path`."""
 

@@ -17,7 +17,13 @@ from typing import Any
 
 from ottla.runtime import unix_sockets
 from ottla.runtime.frame_memory import RECEIVE_BUFFER_BYTES, LargeFrame, ReceiveMemory
-from ottla.runtime.framed_connection import FRAME_SIZE, FramedConnection, ShortFile, error_reason
+from ottla.runtime.framed_connection import (
+    FRAME_SIZE,
+    TURN_S,
+    FramedConnection,
+    ShortFile,
+    error_reason,
+)
 from ottla.runtime.hang_ups import hang_ups_of
 from ottla.runtime.seams import Buffer, FileRange, FrameReceiver
 
@@ -108,13 +114,16 @@ class SocketConnection(FramedConnection):
         if self._reading:
             self._readable()
             self._loop.call_soon(self._peer_is_gone, is_reset)
-        elif is_reset:
+        elif (
+            is_reset and not self._put_off
+        ):  # what is put off is delivered, and then the error found
             self._lose("reset by the peer")
 
     def _resume(self) -> None:
         if self._partial and not self._is_held_back:
             rest = self._partial
             self._partial = b""
+            self._begin_turn()
             self._receive_buffer[: len(rest)] = rest
             position = self._deliver_frames(self._receive_buffer, len(rest))
             if position < len(rest):
@@ -134,6 +143,7 @@ class SocketConnection(FramedConnection):
 
     def _readable(self) -> None:
         self._delivering = True
+        self._begin_turn()
         try:
             self._receive()
         finally:
@@ -184,7 +194,7 @@ class SocketConnection(FramedConnection):
             return
         buffer = self._receive_buffer
         body = position + FRAME_SIZE.size
-        if end - body > PARTIAL_BYTES_MAX and not (self._paused or self._choked):
+        if end - body > PARTIAL_BYTES_MAX and not self._is_held_back:
             # Not held back, so the frame is incomplete.
             (size,) = FRAME_SIZE.unpack_from(buffer, position)
             self._begin_large(size, buffer[body:end])
@@ -193,7 +203,8 @@ class SocketConnection(FramedConnection):
 
     def _begin_large(self, size: int, begun: memoryview) -> None:
         buffer = self._spare_buffers.take()
-        self._large = LargeFrame(size, buffer, self._frame_memory, self._give_up_large)
+        owner = self._peer[0] if self._accepted else None
+        self._large = LargeFrame(size, buffer, self._frame_memory, self._give_up_large, owner)
         try:
             self._large.begin(begun)
         except MemoryError as problem:
@@ -211,8 +222,10 @@ class SocketConnection(FramedConnection):
             self._large = None
             self._frame_memory.release(large)
             self.received_at = 0.0
-            self._deliver(memoryview(large.buffer)[: large.size])
+            self._deliver(memoryview(large.buffer)[: large.size], self.now())
             self._spare_buffers.keep(large.buffer)
+            if self.now() - self._turn_began > TURN_S:
+                self._put_off_rest()
         return filled
 
     # Sending

@@ -1,8 +1,8 @@
 """TLS on the real machine: contexts, handshakes, and connections whose bytes OpenSSL encrypts on their way.
 
-An `ssl.SSLSocket` works on the same non-blocking descriptor as a plain socket. So a `TlsConnection` is a
-`SocketConnection` that reads and writes differently: decrypted bytes come into the shared buffer, or straight into a large
-frame's own. asyncio's TLS transports copy them more often.
+A `TlsStream` is used as a non-blocking socket is. So a `TlsConnection` is a `SocketConnection` that reads and writes
+differently: decrypted bytes come into the shared buffer, or straight into a large frame's own. asyncio's TLS transports
+copy them more often.
 
 Only a node with TLS imports this module, and `cryptography` with it.
 """
@@ -17,7 +17,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from ottla.runtime.frame_memory import ReceiveMemory
 from ottla.runtime.framed_connection import FrameRefused, ShortFile, error_reason
@@ -30,6 +30,7 @@ from ottla.runtime.socket_connection import (
 )
 from ottla.runtime.tls_options import TlsOptions
 from ottla.runtime.tls_stores import LoadedStores, load_stores, readable_path, refusing
+from ottla.runtime.tls_stream import BARE_BYTES_MAX, BareBytes, TlsStream
 
 logger = logging.getLogger(__name__)
 
@@ -93,26 +94,28 @@ class TlsConnection(SocketConnection):
         self,
         loop: asyncio.AbstractEventLoop,
         memory: ReceiveMemory,
-        connected: ssl.SSLSocket,
+        connected: TlsStream,
         frame_bytes_max: int,
         tls: RealTls,
         *,
         accepted: bool,
         handshake_s: float = 0.0,
     ) -> None:
-        super().__init__(loop, memory, connected, frame_bytes_max, accepted=accepted)
+        super().__init__(
+            loop, memory, cast("socket.socket", connected), frame_bytes_max, accepted=accepted
+        )
         self._secured = connected
         self._tls = tls
         self._unfinished = False
         """The first of the queue is a piece that OpenSSL has begun to write."""
         self._read_wants_write = False
         self._write_wants_read = False
-        chain = _verified_chain(connected)
+        chain = _verified_chain(connected.tls)
         self.root = chain[-1] if chain else None
         """The certificate authority by which the other end is believed."""
         self.identity = Identity(
             certificate=chain[0] if chain else None,
-            tls=f"{connected.version()} {(connected.cipher() or ('?',))[0]}",
+            tls=f"{connected.tls.version()} {(connected.tls.cipher() or ('?',))[0]}",
             handshake_s=handshake_s,
         )
         tls.connections[self] = None
@@ -165,6 +168,15 @@ class TlsConnection(SocketConnection):
             except ssl.SSLWantWriteError:
                 self._read_wants_write = True
                 self._watch_writing()
+                return
+            except BareBytes as problem:
+                logger.info(
+                    "closing connection, it sends TLS without data peer=%s:%d listener=%s bytes_max=%d",
+                    *self.peer,
+                    self._tls.options.listener,
+                    BARE_BYTES_MAX,
+                )
+                self._lose(str(problem))
                 return
             except OSError as problem:
                 self._lose(_reason(problem))
@@ -268,7 +280,7 @@ class TlsConnection(SocketConnection):
                 self._loop.remove_reader(self._fd)
         if self._closing and not self._unfinished:
             with suppress(OSError, ValueError):
-                self._secured.unwrap()  # says farewell; the answer to it is not waited for
+                self._secured.unwrap()
         super()._release()
 
     def distrusted(self) -> None:
@@ -296,7 +308,7 @@ def _is_cut(problem: Exception) -> bool:
     )
 
 
-def _verified_chain(connected: ssl.SSLSocket) -> list[bytes]:
+def _verified_chain(connected: ssl.SSLObject) -> list[bytes]:
     """DER of the certificates by which the other end is believed, its own first; empty if it showed none."""
     leaf = connected.getpeercert(binary_form=True)
     if leaf is None or connected.context.verify_mode == ssl.CERT_NONE:
@@ -305,6 +317,10 @@ def _verified_chain(connected: ssl.SSLSocket) -> list[bytes]:
         return list(connected.get_verified_chain())
     found: Any = connected._sslobj.get_verified_chain()  # type: ignore[attr-defined]
     return [ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in found]
+
+
+_Arrived: TypeAlias = socket.socket | TlsStream
+"""A new connection, before and after its first byte."""
 
 
 class _Handshake(NamedTuple):
@@ -325,8 +341,8 @@ class Handshakes:
     def __init__(self, loop: asyncio.AbstractEventLoop, tls: RealTls) -> None:
         self._loop = loop
         self._tls = tls
-        self._under_way: dict[socket.socket, _Handshake] = {}
-        self._ready: deque[socket.socket] = deque()
+        self._under_way: dict[_Arrived, _Handshake] = {}
+        self._ready: deque[_Arrived] = deque()
         self._is_scheduled = False
         """`_take_turns` comes."""
         self._has_told_fault = False
@@ -356,13 +372,13 @@ class Handshakes:
             self._end(connected)
             connected.close()
 
-    def _readable(self, connected: socket.socket) -> None:
+    def _readable(self, connected: _Arrived) -> None:
         """Its turn comes, not necessarily now."""
         self._loop.remove_reader(connected.fileno())
         self._ready.append(connected)
         self._schedule()
 
-    def _writable(self, connected: socket.socket) -> None:
+    def _writable(self, connected: _Arrived) -> None:
         self._loop.remove_writer(connected.fileno())
         self._step(connected)
 
@@ -381,12 +397,12 @@ class Handshakes:
             if self._ready:
                 self._schedule()
 
-    def _step(self, connected: socket.socket) -> None:
+    def _step(self, connected: _Arrived) -> None:
         """What goes wrong loses this connection, and no other."""
         if connected not in self._under_way:
             return  # given up since
         try:
-            if not isinstance(connected, ssl.SSLSocket):
+            if not isinstance(connected, TlsStream):
                 secured = self._begin(connected)
                 if secured is None:
                     return
@@ -405,7 +421,7 @@ class Handshakes:
         else:
             self._done(connected)
 
-    def _begin(self, connected: socket.socket) -> ssl.SSLSocket | None:
+    def _begin(self, connected: socket.socket) -> TlsStream | None:
         """The first bytes are here: TLS begins, or the peer speaks something else. None: it is over."""
         begins = connected.recv(16, socket.MSG_PEEK)
         if not begins:
@@ -428,7 +444,7 @@ class Handshakes:
         self._under_way[secured] = handshake._replace(timer=timer)
         return secured
 
-    def _done(self, secured: ssl.SSLSocket) -> None:
+    def _done(self, secured: TlsStream) -> None:
         handshake = self._under_way[secured]
         try:
             refused = self._tls.handshake_is_over(secured)
@@ -455,16 +471,16 @@ class Handshakes:
             return
         connection.start_accepted(handshake.accept)
 
-    def _too_late(self, connected: socket.socket) -> None:
+    def _too_late(self, connected: _Arrived) -> None:
         self._fail(connected, "it was not over in time (ottla.authentication.timeout.ms)")
 
-    def _fail(self, connected: socket.socket, reason: str) -> None:
+    def _fail(self, connected: _Arrived, reason: str) -> None:
         handshake = self._end(connected)
         connected.close()
         if handshake is not None:
             self._say(handshake.peer, reason)
 
-    def _fault(self, connected: socket.socket, problem: Exception) -> None:
+    def _fault(self, connected: _Arrived, problem: Exception) -> None:
         """Nobody foresaw this. Strangers may be able to repeat it, so the whole of it is told once."""
         if not self._has_told_fault:
             self._has_told_fault = True
@@ -484,7 +500,7 @@ class Handshakes:
             reason,
         )
 
-    def _end(self, connected: socket.socket) -> _Handshake | None:
+    def _end(self, connected: _Arrived) -> _Handshake | None:
         """None if it has ended before."""
         handshake = self._under_way.pop(connected, None)
         if handshake is not None:
@@ -522,27 +538,22 @@ class RealTls:
     def handshakes(self, loop: asyncio.AbstractEventLoop) -> Handshakes:
         return Handshakes(loop, self)
 
-    def accept(self, connected: socket.socket) -> ssl.SSLSocket:
+    def accept(self, connected: socket.socket) -> TlsStream:
         assert self._server is not None, "a listener has a key store"
-        return self._server.wrap_socket(
-            connected,
-            server_side=True,
-            do_handshake_on_connect=False,
-            suppress_ragged_eofs=False,
-        )
+        return TlsStream(connected, self._server, server_side=True)
 
-    def handshake_is_over(self, secured: ssl.SSLSocket) -> str | None:
+    def handshake_is_over(self, secured: TlsStream) -> str | None:
         """Why the connection is refused nevertheless.
 
         A resumed session would outlive a certificate authority that was removed. Python cannot turn off the sessions that
         OpenSSL's servers remember for TLS 1.2, so a context that may remember one is not used again."""
-        if self.options.client_auth == "none" or secured.version() != "TLSv1.2":
+        if self.options.client_auth == "none" or secured.tls.version() != "TLSv1.2":
             return None
-        if secured.context is self._server:
+        if secured.tls.context is self._server:
             self._server = self._server_context(self.options, self._stores)
         return (
             "a session was resumed, and client certificates count"
-            if secured.session_reused
+            if secured.tls.session_reused
             else None
         )
 
@@ -555,12 +566,7 @@ class RealTls:
         frame_bytes_max: int,
     ) -> TlsConnection:
         """OSError if the other end is not who it should be. The caller closes the socket then."""
-        secured = self._client.wrap_socket(
-            connected,
-            do_handshake_on_connect=False,
-            suppress_ragged_eofs=False,
-            server_hostname=host,
-        )
+        secured = TlsStream(connected, self._client, server_hostname=host)
         try:
             await _handshake(loop, secured)
             return TlsConnection(loop, memory, secured, frame_bytes_max, self, accepted=False)
@@ -654,7 +660,7 @@ def _configure(context: ssl.SSLContext, options: TlsOptions, stores: LoadedStore
             context.load_cert_chain(path, password=stores.key_password or "")
 
 
-async def _handshake(loop: asyncio.AbstractEventLoop, secured: ssl.SSLSocket) -> None:
+async def _handshake(loop: asyncio.AbstractEventLoop, secured: TlsStream) -> None:
     while True:
         ready: asyncio.Future[None] = loop.create_future()
 

@@ -6,6 +6,7 @@ import ipaddress
 import os
 import re
 import ssl
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ from ottla.runtime.tls_options import HiddenText, KeyStore, TlsOptions, TrustSto
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
+STORE_BYTES_MAX = 1024 * 1024
+"""All authorities that browsers know take a quarter of it."""
 JKS_MAGIC = b"\xfe\xed\xfe\xed"
 _CERTIFICATES = re.compile(
     rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.+?-----END (?:TRUSTED )?CERTIFICATE-----", re.DOTALL
@@ -157,8 +160,7 @@ def _state(path: str) -> _FileState | None:
 def _read(path: str, where: str, files: dict[str, _FileState | None]) -> bytes:
     files[path] = _state(path)
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = _contents(path, where)
     except OSError as error:
         raise TlsRefused(f"{where}: {error.strerror}") from None
     if data.startswith(JKS_MAGIC):
@@ -166,6 +168,22 @@ def _read(path: str, where: str, files: dict[str, _FileState | None]) -> bytes:
             f"{where}: is a JKS file; convert it: keytool -importkeystore -srckeystore {path}"
             " -destkeystore STORE.p12 -deststoretype PKCS12, and set the type PKCS12"
         )
+    return data
+
+
+def _contents(path: str, where: str) -> bytes:
+    """Whoever may change settings names the path, and a node reads it while everything else waits: so it must not be a pipe, which
+    never opens, nor a device, which never ends."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise TlsRefused(f"{where}: is not a regular file")
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(STORE_BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > STORE_BYTES_MAX:
+        raise TlsRefused(f"{where}: has more than {STORE_BYTES_MAX} bytes")
     return data
 
 

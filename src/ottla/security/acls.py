@@ -43,6 +43,18 @@ class Acl(NamedTuple):
             return name.startswith(self.resource_name)
         return self.resource_name in (name, WILDCARD)
 
+    def as_json(self) -> dict[str, str]:
+        """With names, for programs."""
+        return {
+            "principal": self.principal,
+            "permission": self.permission.name,
+            "operation": self.operation.name,
+            "resource_type": self.resource_type.name,
+            "pattern_type": self.pattern_type.name,
+            "name": self.resource_name,
+            "host": self.host,
+        }
+
     def is_from(self, host: str) -> bool:
         """Whether it says something about this host, which is spelled as `normal_host` gives it."""
         return self.host == WILDCARD or normal_host(self.host) == host

@@ -38,6 +38,8 @@ class AuthorizationResult(NamedTuple):
     acl: Acl | None = None
 
 
+_SUPER_USER: Final = AuthorizationResult(True, SUPER_USER)
+_DEFAULT_DENY: Final = AuthorizationResult(False, DEFAULT_DENY)
 _Entries: TypeAlias = dict[str, list[Acl]]
 """The ACLs of one pattern, by principal."""
 
@@ -176,7 +178,7 @@ class Authorizer:
     ) -> AuthorizationResult:
         who = str(principal)
         if who in self.super_users:
-            return AuthorizationResult(True, SUPER_USER)
+            return _SUPER_USER
         if not self.is_loaded:
             return AuthorizationResult(False, NOT_LOADED)
         host = normal_host(host)
@@ -196,7 +198,7 @@ class Authorizer:
             return AuthorizationResult(True, "MatchingAcl", allowed_by)
         if not has_acls and self.allow_everyone_if_no_acl_found:
             return AuthorizationResult(True, DEFAULT_ALLOW)
-        return AuthorizationResult(False, DEFAULT_DENY)
+        return _DEFAULT_DENY
 
     def may_by_type(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType

@@ -34,7 +34,7 @@ class FailureDelays:
     def failed(self, host: str, first_s: float, now: float) -> float:
         """Seconds for which the answer is held back. `first_s`: for an address that has not failed lately. A login that
         succeeds shortens nothing: who guesses may have a user of its own."""
-        key = _network_of(host)
+        key = network_of(host)
         before = self._failed.pop(key, None)
         times = 0 if before is None or now - before.last >= FORGOTTEN_S else before.times
         delay_s = min(first_s * 2.0**times, max(self._longest_s, first_s))
@@ -44,12 +44,13 @@ class FailureDelays:
         return delay_s
 
     def failed_lately(self, host: str, now: float) -> bool:
-        found = self._failed.get(_network_of(host))
+        found = self._failed.get(network_of(host))
         return found is not None and now - found.last < FORGOTTEN_S
 
 
-def _network_of(host: str) -> str:
-    if ":" not in host:
+def network_of(host: str) -> str:
+    """Whose failures and logins count together. The network of a network is itself."""
+    if ":" not in host or "/" in host:
         return host
     try:
         address = ipaddress.IPv6Address(host.partition("%")[0])

@@ -11,12 +11,23 @@ NAME_BYTES_MAX: Final = 1000
 """Of a user's name. Longer ones are refused before anything is done with them."""
 
 
+MESSAGE_BYTES_MAX: Final = 8 * 1024
+"""Of PLAIN and SCRAM: a name twice, with every character escaped, and a long password. Clients send a few hundred bytes. What a
+stranger sends is kept until his login is over, and there may be a thousand strangers. Tokens of OAUTHBEARER are longer."""
+
+
 class LoginRefused(Exception):
     """Nobody is let in. The reason is for the operator's log: a stranger is told nothing of it."""
 
 
 def is_too_long(name: str) -> bool:
     return len(name) > NAME_BYTES_MAX or len(name.encode(errors="replace")) > NAME_BYTES_MAX
+
+
+def check_length(message: bytes) -> None:
+    """Before anything is made of it. LoginRefused if no client would send it."""
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise LoginRefused(f"a message of {len(message)} bytes")
 
 
 class Challenge(NamedTuple):

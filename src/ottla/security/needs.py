@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.security.operations import CLUSTER_NAME, AclOperation, ResourceType
-from ottla.security.rights import Rights
-from ottla.wire.apis import KEPT_RECORDS, LOAD, ApiKey
+from ottla.security.operations import CLUSTER_NAME, SUPPORTED, AclOperation, ResourceType
+from ottla.security.rights import CHANGES, Rights
+from ottla.wire.apis import ApiKey, PrivateApi
 from ottla.wire.errors import ErrorCode
+from ottla.wire.internal_topics import INTERNAL_TOPICS, UNLISTED_TOPICS
 
 
 class Right(NamedTuple):
@@ -111,6 +112,8 @@ WRITE_INTERNAL_TOPIC: Final = _need(
 )
 """The topics that brokers write themselves are written by brokers, and by operators that may write the topic as well. Kafka
 believes the client id instead."""
+CHANGE_AUDIT: Final = _need(Right(_C, _O.ALTER), denied=_DENIED[_T])
+"""To change or delete the audit or the event log, besides the right to the topic (`Rights` asks for it) or to all topics."""
 
 READ_GROUP: Final = _need(Right(_G, _O.READ))
 DELETE_GROUP: Final = _need(Right(_G, _O.DELETE))
@@ -137,6 +140,19 @@ DESCRIBE_TOKEN: Final = _need(
     Right(ResourceType.USER, _O.DESCRIBE_TOKENS),
 )
 """The token by its id, or the tokens of its owner."""
+
+
+def besides(operation: AclOperation, topic: str) -> Need | None:
+    """What clients need for this besides the right to the topic, if it is one of the cluster's own."""
+    is_all = operation is _O.ALL
+    if topic in UNLISTED_TOPICS and (is_all or operation in CHANGES):
+        return CHANGE_AUDIT
+    if topic in UNLISTED_TOPICS and operation is _O.CREATE:
+        return WRITE_INTERNAL_TOPIC
+    if topic in INTERNAL_TOPICS and (is_all or operation is _O.WRITE):
+        return WRITE_INTERNAL_TOPIC
+    return None
+
 
 NOT_ALLOWED: Final = "Authorization failed."
 """What an answer that has room for a sentence says, in Kafka's words: nothing that a stranger could learn from."""
@@ -180,12 +196,12 @@ ON_BROKER: Final[Mapping[int, Needs]] = {
     ApiKey.DELETE_RECORDS: _always(DELETE_FROM_TOPIC),
     ApiKey.DESCRIBE_PRODUCERS: _always(READ_TOPIC),
     # What is kept may be of a topic that was deleted, and made again by somebody else. So READ of the name is not enough.
-    KEPT_RECORDS: (
+    PrivateApi.KEPT_RECORDS: (
         RequestForm("list", (DESCRIBE_CLUSTER,)),
         RequestForm("read", (ALTER_CLUSTER, READ_TOPIC)),
         RequestForm("recovered", (ALTER_CLUSTER,)),
     ),
-    LOAD: _always(DESCRIBE_CLUSTER),
+    PrivateApi.LOAD: _always(DESCRIBE_CLUSTER),
     # Metadata
     ApiKey.METADATA: (
         RequestForm("named topics, or ids", (DESCRIBE_TOPIC,)),
@@ -285,10 +301,12 @@ ON_CONTROLLER: Final[Mapping[int, Needs]] = {
     # For clients
     ApiKey.CREATE_TOPICS: (
         RequestForm("always", (CREATE_TOPIC,)),
+        RequestForm("the audit or the event log", (CREATE_TOPIC, WRITE_INTERNAL_TOPIC)),
         RequestForm("the settings in the answer", (DESCRIBE_TOPIC_CONFIGS,)),
     ),
     ApiKey.DELETE_TOPICS: (
         RequestForm("always", (DELETE_TOPIC,)),
+        RequestForm("the audit or the event log", (DELETE_TOPIC, CHANGE_AUDIT)),
         RequestForm("to learn whether it exists, and its name", (DESCRIBE_TOPIC,)),
     ),
     ApiKey.CREATE_PARTITIONS: _always(ALTER_TOPIC),
@@ -333,3 +351,22 @@ ON_CONTROLLER: Final[Mapping[int, Needs]] = {
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: _always(CLUSTER_ACTION),
     ApiKey.ENVELOPE: _always(CLUSTER_ACTION),
 }
+
+
+_ASKED_FOR: Final = frozenset(
+    right[:2]
+    for table in (ON_BROKER, ON_CONTROLLER)
+    for forms in table.values()
+    for form in forms
+    for need in form.needs
+    for right in need.any_of
+)
+
+
+def is_asked_for(operation: AclOperation, resource_type: ResourceType) -> bool:
+    """Whether some request needs it. DELETE on the cluster is such a right, though Kafka's tools cannot give it."""
+    return (
+        operation is AclOperation.ALL
+        or operation in SUPPORTED.get(resource_type, ())
+        or (resource_type, operation) in _ASKED_FOR
+    )

@@ -83,7 +83,8 @@ def false_claim(
     key, version = header.api_key, header.api_version
     message: Any
     if key == ApiKey.FETCH:
-        message = fetch.read_request(version, frame, header.body)
+        read = fetch.read_request if nodes else fetch.read_long_request
+        message = read(version, frame, header.body)
     else:
         message = messages.read_request(key, version, frame, header.body)
     for claimed in CLAIMS[key](message):

@@ -45,6 +45,11 @@ class ResourceType(_Code):
     USER = 7
 
 
+def resource_kind(resource_type: ResourceType) -> str:
+    """As Kafka writes it in the lines of its authorizer: TransactionalId."""
+    return "".join(word.capitalize() for word in resource_type.name.split("_"))
+
+
 class PatternType(_Code):
     UNKNOWN = 0
     ANY = 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.security import scram
-from ottla.security.login import Accepted, LoginRefused, Work, is_too_long
+from ottla.security.login import Accepted, LoginRefused, Work, check_length, is_too_long
 from ottla.security.secrets import Secret
 
 Lookup = Callable[[str], tuple[scram.Mechanism, scram.Credential, bool]]
@@ -21,12 +21,13 @@ Lookup = Callable[[str], tuple[scram.Mechanism, scram.Credential, bool]]
 
 def parse(message: bytes) -> tuple[str, Secret]:
     """`[authzid] NUL user NUL password`. LoginRefused if it is anything else."""
+    check_length(message)
     try:
-        parts = message.decode().split("\0")
+        parts = message.decode().split("\0", 3)
     except UnicodeDecodeError:
         raise LoginRefused("the message is not UTF-8") from None
     if len(parts) != 3:
-        raise LoginRefused(f"the message has {len(parts) - 1} NULs, not 2")
+        raise LoginRefused("the message does not have two NULs")
     authzid, user, password = parts
     if not user or not password:
         raise LoginRefused("the user or the password is empty")

@@ -7,12 +7,17 @@ from typing import Final
 from ottla.security.authorizer import UNKNOWN, AuthorizationResult, Authorizer, Question, Via
 from ottla.security.operations import CLUSTER_NAME, SUPPORTED, AclOperation, ResourceType
 from ottla.security.principals import Principal
+from ottla.wire.internal_topics import UNLISTED_TOPICS
 
 REMEMBERED_MAX: Final = 4096
 DENIED_MAX: Final = 256
 """So many of them are denials. Who has no right at all fills the memory of a connection with nothing else."""
 NAME_MAX: Final = 249
 """A longer name is no topic's, and hardly anything else's. It is decided each time."""
+
+
+CHANGES: Final = frozenset({AclOperation.DELETE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS})
+"""What needs ALTER on the cluster as well, if the topic is the audit or the event log."""
 
 
 class Rights:
@@ -100,7 +105,7 @@ class Rights:
             self._forget()
         verdict = self._remembered.get(question)
         if verdict is None:
-            verdict = self._authorizer.decide(self.principal, self.host, *question)
+            verdict = self._decide(question)
             if len(question[2]) > NAME_MAX:
                 return verdict
             if not verdict.allowed:
@@ -112,6 +117,20 @@ class Rights:
             self._remembered[question] = verdict
             if verdict.allowed and not self._tells_allowed:
                 self._allowed.add(question)
+        return verdict
+
+    def _decide(self, question: Question) -> AuthorizationResult:
+        verdict = self._authorizer.decide(self.principal, self.host, *question)
+        operation, resource_type, name = question
+        if (
+            verdict.allowed
+            and name in UNLISTED_TOPICS
+            and resource_type is ResourceType.TOPIC
+            and operation in CHANGES
+        ):
+            # Who may do everything with all topics must not be able to remove what is recorded about him.
+            alter_cluster = AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+            return self._authorizer.decide(self.principal, self.host, *alter_cluster)
         return verdict
 
     def _forget(self) -> None:

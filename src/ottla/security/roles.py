@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from ottla.security.acls import Acl
 from ottla.security.authorizer import DEFAULT_ALLOW, SUPER_USER, Authorizer
+from ottla.security.needs import besides
 from ottla.security.operations import (
     CLUSTER_NAME,
     WILDCARD,
@@ -16,6 +17,7 @@ from ottla.security.operations import (
     ResourceType,
 )
 from ottla.security.principals import EVERYONE, Principal, parse_principal, user
+from ottla.security.rights import Rights
 
 _O: Final = AclOperation
 _TOPIC, _GROUP, _CLUSTER, _TXN = (
@@ -114,7 +116,33 @@ def explained(
     kind: ResourceType,
     name: str,
 ) -> AclAnswer:
-    """The authorizer's own decision, and which rule made it."""
+    """What a broker decides, and which rule made it: the authorizer's own decision, and what else a request needs."""
+    answer = _decided(authorizer, principal, host, operation, kind, name)
+    if kind is not _TOPIC:
+        return answer
+    if not answer.allowed and operation in (_O.CREATE, _O.DELETE):
+        for_all = _decided(authorizer, principal, host, operation, _CLUSTER, CLUSTER_NAME)
+        if for_all.allowed:
+            only = ", which is not enough to delete records alone" if operation is _O.DELETE else ""
+            answer = for_all._replace(because=f"{for_all.because}{only}")
+    need = besides(operation, name)
+    if answer.allowed and need is not None and not need.met(Rights(authorizer, principal, host)):
+        also = " or ".join(right.operation.name for right in need.any_of)
+        return AclAnswer(
+            False,
+            f"{name} is the cluster's own and needs {also} on the cluster, too, though {answer.because}",
+        )
+    return answer
+
+
+def _decided(
+    authorizer: Authorizer,
+    principal: Principal,
+    host: str,
+    operation: AclOperation,
+    kind: ResourceType,
+    name: str,
+) -> AclAnswer:
     result = authorizer.decide(principal, host, operation, kind, name)
     if result.rule == SUPER_USER:
         return AclAnswer(True, f"{principal} is a super user (super.users)")

@@ -127,7 +127,7 @@ class SaslServer:
         """Who the client says that it is, for the operator's log."""
         return None if self._conversation is None else self._conversation.claimed
 
-    def _is_session_over(self, now: float) -> bool:
+    def is_session_over(self, now: float) -> bool:
         ends = None if self.login is None else self.login.session_ends
         return ends is not None and now >= ends
 
@@ -178,7 +178,7 @@ class SaslServer:
                 return Reply(_illegal_state(header) or b"")
             self._reauthentication_began = now
             return self._handshake(header, frame)
-        if self._is_session_over(now):
+        if self.is_session_over(now):
             self.state = SaslState.OVER
             return Closed("the session is over, and the client did not log in again")
         if header.api_key == ApiKey.SASL_AUTHENTICATE:

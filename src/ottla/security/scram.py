@@ -18,7 +18,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from ottla.security.login import Accepted, Challenge, LoginRefused, Work, is_too_long
+from ottla.security.login import (
+    Accepted,
+    Challenge,
+    LoginRefused,
+    Work,
+    check_length,
+    is_too_long,
+)
 from ottla.security.secrets import Secret
 from ottla.security.tokens import TOKEN
 
@@ -30,6 +37,10 @@ CLIENT_ITERATIONS_MAX: Final = 1_000_000
 SALT_BYTES: Final = 24
 NONCE_BYTES: Final = 24
 """192 random bits."""
+NONCE_MAX: Final = 256
+"""Of a client. Kafka's has 26 characters, librdkafka's 32."""
+EXTENSIONS_MAX: Final = 8
+"""Kafka's clients send one at most: `tokenauth`."""
 
 
 class Mechanism(NamedTuple):
@@ -135,7 +146,8 @@ class ClientFirst(NamedTuple):
     authzid: str
     name: str
     nonce: str
-    extensions: dict[str, str]
+    by_token: bool
+    """The extension `tokenauth=true`. Others are ignored."""
 
     @classmethod
     def parse(cls, message: bytes) -> ClientFirst:
@@ -150,7 +162,7 @@ class ClientFirst(NamedTuple):
             if not authzid.startswith("a="):
                 raise LoginRefused("the GS2 header has no authorization id at its place")
             authzid = unescaped(authzid[2:])
-        parts = bare.split(",")
+        parts = bare.split(",", EXTENSIONS_MAX + 2)
         if parts[0].startswith("m="):
             raise LoginRefused("the first message has a mandatory extension")
         if len(parts) < 2 or parts[0][:2] != "n=" or parts[1][:2] != "r=":
@@ -158,6 +170,8 @@ class ClientFirst(NamedTuple):
         name, nonce = unescaped(parts[0][2:]), parts[1][2:]
         if is_too_long(name):
             raise LoginRefused("the user name is too long")
+        if len(nonce) > NONCE_MAX or len(parts) > EXTENSIONS_MAX + 2:
+            raise LoginRefused("the nonce is too long, or there are too many extensions")
         if not name or not _NONCE.fullmatch(nonce):
             raise LoginRefused("the user or the nonce is empty, or not printable")
         if "\0" in name:
@@ -168,7 +182,8 @@ class ClientFirst(NamedTuple):
             if not equals or not key.isalpha() or key in extensions:
                 raise LoginRefused("the first message has an extension that cannot be read")
             extensions[key] = value
-        return cls(f"{binding},{rest[: len(rest) - len(bare)]}", bare, authzid, name, nonce, extensions)  # fmt: skip
+        gs2 = f"{binding},{rest[: len(rest) - len(bare)]}"
+        return cls(gs2, bare, authzid, name, nonce, extensions.get("tokenauth") == "true")
 
 
 class ServerFirst(NamedTuple):
@@ -287,6 +302,7 @@ class ScramServer:
         if self._over:
             raise LoginRefused("the login is over")
         self._over = True  # unless this message opens the next step
+        check_length(message)
         if self._first is None:
             answer = self._begin(ClientFirst.parse(message))
             self._over = False
@@ -297,8 +313,7 @@ class ScramServer:
         self.claimed = first.name
         if first.authzid not in ("", first.name):
             raise LoginRefused("the authorization id is another user")
-        by_token = first.extensions.get("tokenauth") == "true"
-        found = self._lookup(first.name, by_token)
+        found = self._lookup(first.name, first.by_token)
         if found.credential.iterations < ITERATIONS_MIN and found.exists:
             raise LoginRefused(f"the stored credential has fewer than {ITERATIONS_MIN} iterations")
         self._first, self._found = first, found

@@ -36,8 +36,10 @@ class Wish(NamedTuple):
 
 
 class ClientInstance:
-    def __init__(self, id: UUID, attributes: Mapping[str, str], wanted: Wish) -> None:
+    def __init__(self, id: UUID, owner: str, attributes: Mapping[str, str], wanted: Wish) -> None:
         self.id = id
+        self.owner = owner
+        """The principal that asked first. For others this id is nobody's to use: who knows it could end or overwrite what it stands for."""
         self.attributes = attributes
         self.wanted = wanted
         self.version = 0
@@ -120,9 +122,11 @@ class ClientInstances:
         """Its connection is closed."""
         self._instances.pop(id, None)
 
-    def ask(self, id: UUID, attributes: Mapping[str, str], now_ms: float) -> ClientInstance:
-        """GetTelemetrySubscriptions. KafkaError for an instance that asks too early."""
-        instance = self._instance(id, attributes, now_ms)
+    def ask(
+        self, id: UUID, owner: str, attributes: Mapping[str, str], now_ms: float
+    ) -> ClientInstance:
+        """GetTelemetrySubscriptions. KafkaError for an instance that asks too early, or that is somebody else's."""
+        instance = self._instance(id, owner, attributes, now_ms)
         if not instance.may_ask(now_ms):
             self.throttled += 1
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -131,6 +135,7 @@ class ClientInstances:
     def push(
         self,
         id: UUID | None,
+        owner: str,
         attributes: Mapping[str, str],
         subscription_id: int,
         codec: int,
@@ -142,7 +147,7 @@ class ClientInstances:
         """PushTelemetry, without the metrics themselves. KafkaError if it is refused."""
         if id is None or id in RESERVED_IDS:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        instance = self._instance(id, attributes, now_ms)
+        instance = self._instance(id, owner, attributes, now_ms)
         try:
             self._check_push(instance, subscription_id, codec, terminating, now_ms)
         finally:
@@ -171,12 +176,17 @@ class ClientInstances:
         if codec not in tuple(Codec):
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
-    def _instance(self, id: UUID, attributes: Mapping[str, str], now_ms: float) -> ClientInstance:
+    def _instance(
+        self, id: UUID, owner: str, attributes: Mapping[str, str], now_ms: float
+    ) -> ClientInstance:
         self._expire(now_ms)
-        instance = self._instances.pop(id, None)
+        instance = self._instances.get(id)
+        if instance is not None and instance.owner != owner:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        self._instances.pop(id, None)
         if instance is None or instance.version < self._version:
             kept = {name: shortened(value) for name, value in attributes.items()}
-            instance = ClientInstance(id, kept, self._wanted(id, attributes))
+            instance = ClientInstance(id, owner, kept, self._wanted(id, attributes))
             instance.version = self._version
         patience_ms = max(EXPIRY_MIN_MS, INTERVALS_MISSED_MAX * instance.wanted.interval_ms)
         instance.expires_ms = now_ms + patience_ms

@@ -48,9 +48,10 @@ class PushedPoint(NamedTuple):
 
 
 class _Client:
-    __slots__ = ("bytes", "expires_ms", "labels", "series")
+    __slots__ = ("bytes", "expires_ms", "labels", "owner", "series")
 
-    def __init__(self, labels: dict[str, str]) -> None:
+    def __init__(self, owner: str, labels: dict[str, str]) -> None:
+        self.owner = owner
         self.labels = labels
         self.expires_ms = 0.0
         self.bytes = 0
@@ -71,6 +72,7 @@ class PushedMetrics:
     def add(
         self,
         id: UUID,
+        owner: str,
         attributes: Mapping[str, str],
         points: Sequence[PushedPoint | None],
         expires_ms: float,
@@ -84,8 +86,12 @@ class PushedMetrics:
             if len(self._clients) >= self._clients_max:
                 self.series_dropped += len(points)
                 return
-            client = _Client({name: shortened(attributes.get(name, "")) for name in CLIENT_LABELS})
-            self._clients[id] = client
+            labels = {name: shortened(attributes.get(name, "")) for name in CLIENT_LABELS}
+            client = self._clients[id] = _Client(owner, labels)
+        elif client.owner != owner:
+            # Its connection is closed, but what it pushed is still shown, as its own.
+            self.series_dropped += len(points)
+            return
         client.expires_ms = expires_ms
         for point in points:
             if point is None or not self._keep(client, point):

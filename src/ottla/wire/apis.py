@@ -7,7 +7,7 @@ handler fails a test. A version that is not listed is not supported.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import Final
 
 
@@ -116,6 +116,16 @@ _FROM_BROKERS: Final = frozenset(
 )
 """Requests in which brokers report about all of their partitions at once."""
 
+CLIENT_BYTES_MAX: Final = 2 * 1024 * 1024
+"""The size limit of a client's request, but for records. A list of small elements takes a quarter of a second per megabyte to
+read and answer, during which all other requests wait. Two megabytes name 50,000 topics with names of usual length."""
+CLIENT_ELEMENTS_MAX: Final = 50_000
+"""How many elements one list in a client's request may have. Two megabytes of very short names would be 300,000, and each of
+them is looked up, decided and answered."""
+FORWARDED_ELEMENTS_MAX: Final = 20_000
+"""The same for what a broker passes on to the controller: there is only one, and each name costs both of them. Kafka's controller
+takes no change of more than 10,000 records."""
+
 
 @dataclass(frozen=True, slots=True)
 class Api:
@@ -138,18 +148,17 @@ class Api:
 
     @property
     def request_bytes_max(self) -> int:
-        """The size limit of a request. Only records are long. A list of small elements takes half a second per
-        megabyte to read and answer, during which all other requests wait. Two megabytes name 50,000 topics with
-        names of usual length, eight are a fetch of 200,000 partitions."""
+        """The size limit of a request. Only records are long. Eight megabytes are a broker's fetch of 200,000 partitions."""
         if self.key is ApiKey.PRODUCE:
             return 2**31 - 1
-        return (8 if self.key in _FROM_BROKERS else 2) * 1024 * 1024
+        return 8 * 1024 * 1024 if self.key in _FROM_BROKERS else CLIENT_BYTES_MAX
 
     @property
     def request_elements_max(self) -> int:
-        """How many elements one list in a request may have. Two megabytes of very short names would be 300,000, and each
-        of them is looked up, decided and answered while all other requests wait."""
-        return self.request_bytes_max if self.key in _FROM_BROKERS else 50_000
+        """How many elements one list in a request may have."""
+        if self.key in _FROM_BROKERS:
+            return self.request_bytes_max
+        return FORWARDED_ELEMENTS_MAX if self.forwarded else CLIENT_ELEMENTS_MAX
 
     @property
     def request_elements_together_max(self) -> int:
@@ -210,6 +219,7 @@ _ROWS: Final = (
     _row(ApiKey.DELETE_ACLS, (1, 3), 2, broker=True, controller=True, forwarded=True),
     _row(ApiKey.DESCRIBE_CONFIGS, (1, 4), 4, broker=True, controller=True),
     _row(ApiKey.ALTER_CONFIGS, (0, 2), 2, broker=True, controller=True, forwarded=True),
+    _row(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), 2, broker=True),
     _row(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), 2, broker=True),
     _row(ApiKey.SASL_AUTHENTICATE, (0, 2), 2, broker=True, controller=True),
     _row(ApiKey.CREATE_PARTITIONS, (0, 3), 2, broker=True, controller=True, forwarded=True),
@@ -279,15 +289,20 @@ _ROWS: Final = (
 
 APIS: Final[dict[ApiKey, Api]] = {api.key: api for api in _ROWS}
 
-KEPT_RECORDS: Final = 20_000
-"""Lists and reads the records that a broker keeps aside (`wire.kept_records`)."""
 
-LOAD: Final = 20_001
-"""What a broker carries, and what the active controller knows that all carry (`balance.load`)."""
+@unique
+class PrivateApi(IntEnum):
+    """Requests that Kafka does not have: far above Kafka's keys, in one version, never flexible. ApiVersions does not
+    announce them, because clients may take a key that they do not know for an error. Other brokers close the connection
+    when they get one. `broker.apis` says how to add one."""
 
-PRIVATE_APIS: Final[dict[int, str]] = {KEPT_RECORDS: "KeptRecords", LOAD: "Load"}
-"""Requests that Kafka does not have, and their names: far above Kafka's keys, in one version, never flexible. ApiVersions
-does not announce them, because clients may take a key that they do not know for an error. Other brokers close the
-connection when they get one."""
+    KEPT_RECORDS = 20_000
+    """Lists and reads the records that a broker keeps aside (`wire.kept_records`)."""
+    LOAD = 20_001
+    """What a broker carries, and what the active controller knows that all carry (`balance.load`)."""
+
+
+PRIVATE_APIS: Final[dict[int, str]] = {key: key.name.title().replace("_", "") for key in PrivateApi}
+"""Their names."""
 PRIVATE_VERSION: Final = 0
 PRIVATE_BYTES_MAX: Final = 64 * 1024

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import ottla
-from ottla.runtime.seams import Connection, Network
+from ottla.runtime.seams import Connection, Identity, Network
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
@@ -92,6 +92,11 @@ class Channel:
     @property
     def closed(self) -> bool:
         return self._lost or self._connection.closed
+
+    @property
+    def identity(self) -> Identity | None:
+        """What the other end has proved; None without TLS. Connections that wrap others have none."""
+        return getattr(self._connection, "identity", None)
 
     @property
     def peer(self) -> tuple[str, int]:

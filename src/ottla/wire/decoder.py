@@ -19,7 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from ottla.wire.errors import InvalidFrame
-from ottla.wire.primitives import STRING_BYTES_MAX, read_uvarint, tagged_fields
+from ottla.wire.primitives import read_uvarint, tagged_fields
 from ottla.wire.schema import FIXED_BYTES, FORMATS, Field, Struct, array_packing
 
 Decode = Callable[[memoryview, int], tuple[Any, int]]
@@ -227,6 +227,7 @@ def _legacy_decoder(field: Field) -> Decode:
 
 def _compact_decoder(field: Field) -> Decode:
     name, nullable, is_text = field.name, field.nullable, field.kind == "string"
+    bytes_max = field.bytes_max
 
     def decode(data: memoryview, position: int) -> tuple[Any, int]:
         length, position = read_uvarint(data, position)
@@ -239,8 +240,8 @@ def _compact_decoder(field: Field) -> Decode:
             raise InvalidFrame(f"{name} is longer than the frame")
         if not is_text:
             return bytes(data[position:end]), end
-        if length - 1 > STRING_BYTES_MAX:
-            raise InvalidFrame(f"{name} has {length - 1} bytes, more than {STRING_BYTES_MAX}")
+        if length - 1 > bytes_max:
+            raise InvalidFrame(f"{name} has {length - 1} bytes, more than {bytes_max}")
         return str(data[position:end], "utf-8"), end
 
     return decode

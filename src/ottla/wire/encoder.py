@@ -14,7 +14,8 @@ from struct import Struct as Packing
 from typing import Any, Final
 
 from ottla.wire.errors import MESSAGE_LENGTH_MAX
-from ottla.wire.primitives import STRING_BYTES_MAX, uvarint
+from ottla.wire.primitives import uvarint
+from ottla.wire.repeated import Repeated
 from ottla.wire.schema import (
     FORMATS,
     Direction,
@@ -179,6 +180,7 @@ def _sized_encoder(field: Field, flexible: bool) -> Encode:
     is_text, nullable = field.kind == "string", field.nullable
     is_message = field.name == "error_message"  # may contain text from a client
     pack_length = _INT16 if is_text else _INT32
+    bytes_max = field.bytes_max
 
     def encode(out: bytearray, value: Any) -> None:
         if value is None:
@@ -189,8 +191,8 @@ def _sized_encoder(field: Field, flexible: bool) -> Encode:
         if is_message and len(value) > MESSAGE_LENGTH_MAX:
             value = value[: MESSAGE_LENGTH_MAX - 1] + "…"
         data = value.encode() if is_text else value
-        if is_text and len(data) > STRING_BYTES_MAX:
-            raise ValueError(f"a string of {len(data)} bytes is longer than {STRING_BYTES_MAX}")
+        if is_text and len(data) > bytes_max:
+            raise ValueError(f"a string of {len(data)} bytes is longer than {bytes_max}")
         out += uvarint(len(data) + 1) if flexible else pack_length(len(data))
         out += data
 
@@ -209,12 +211,23 @@ def _array_encoder(field: Field, flexible: bool, names: Names) -> Encode:
                 raise ValueError(f"{field.name} may not be null in this version")
             out += b"\x00" if flexible else _INT32(-1)
             return
+        if value.__class__ is Repeated:
+            out += once(value)
+            return
         out += uvarint(len(value) + 1) if flexible else _INT32(len(value))
         if number is not None:
             out += array_packing(number, len(value)).pack(*value)
             return
         for item in value:
             encode_element(out, item)
+
+    def once(value: Repeated) -> bytes:
+        encoded = value.encoded.get(encode)
+        if encoded is None:
+            made = bytearray()
+            encode(made, list(value))
+            encoded = value.encoded[encode] = bytes(made)
+        return encoded
 
     return encode
 

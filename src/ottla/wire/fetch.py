@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from ottla.runtime.seams import Chunk, FileRange
+from ottla.wire.apis import CLIENT_ELEMENTS_MAX
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.fetch_messages import (
     HIGH_WATERMARK_UNSUPPORTED,
@@ -101,6 +102,7 @@ _ANSWER_V5: Final = Struct(">ihqqq")  # … log start offset
 # The same without aborted transactions (null), and with the preferred replica.
 _PLAIN_ANSWER_V12: Final = Struct(">ihqqqBi")
 
+_UNLIMITED: Final = 2**31 - 1
 _SMALL_RECORDS_BYTES: Final = 1024
 """Records in memory up to this size are joined to the bytes around them: a small copy is cheaper than
 another entry in the system call that sends them."""
@@ -112,6 +114,18 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[FetchReq
         one = read_one_asked(frame, offset)
         if one is not None:
             return one
+    return _read_request(version, frame, offset, _UNLIMITED)
+
+
+@whole_request
+def read_long_request(version: int, frame: memoryview, offset: int) -> tuple[FetchRequest, int]:
+    """Of a client: InvalidFrame if it names more than a client may."""
+    return _read_request(version, frame, offset, CLIENT_ELEMENTS_MAX)
+
+
+def _read_request(
+    version: int, frame: memoryview, offset: int, elements_max: int
+) -> tuple[FetchRequest, int]:
     flexible = version >= _FLEXIBLE_FROM
     request = FetchRequest()
     position = offset
@@ -129,9 +143,9 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[FetchReq
         request.session_id, request.session_epoch = _SESSION.unpack_from(frame, position)
         position += _SESSION.size
     read_topics = _read_asked_topics if flexible else _read_asked_topics_legacy
-    position = read_topics(version, frame, position, request.partitions)
+    position = read_topics(version, frame, position, request.partitions, elements_max)
     if version >= _SESSIONS_FROM:
-        position = _read_forgotten(version, frame, position, request.forgotten)
+        position = _read_forgotten(version, frame, position, request.forgotten, elements_max)
     if version >= _RACK_FROM:
         request.rack_id, position = read_string(frame, position, flexible)
     if flexible:
@@ -145,14 +159,20 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[FetchReq
     return request, position
 
 
+def _too_many(count: int) -> InvalidFrame:
+    return InvalidFrame(f"{count} topics or partitions, which is more than a client may name")
+
+
 def _read_asked_topics(
-    version: int, frame: memoryview, position: int, into: list[FetchPartition]
+    version: int, frame: memoryview, position: int, into: list[FetchPartition], elements_max: int
 ) -> int:
     """For flexible versions. Nearly every count here fits into one byte and nearly no tagged field is set,
     so both are checked inline before the general readers are called."""
     unpack, size = _ASKED_V12.unpack_from, _ASKED_V12.size
     make: Any = tuple.__new__  # the NamedTuple's own constructor takes three times as long
     topics, position = read_count(frame, position, True, smallest_topic(version, True))
+    if topics > elements_max:
+        raise _too_many(topics)
     topic: str | None = None
     topic_id: UUID | None = None
     for _ in range(topics):
@@ -168,6 +188,8 @@ def _read_asked_topics(
             position += 1
         else:
             count, position = read_count(frame, position, True, size + 1)
+        if len(into) + count > elements_max:
+            raise _too_many(len(into) + count)
         for _ in range(count):
             partition, leader_epoch, offset, fetched_epoch, log_start, max_bytes = unpack(
                 frame, position
@@ -222,13 +244,17 @@ def _asked_packing(version: int) -> Struct:
 
 
 def _read_asked_topics_legacy(
-    version: int, frame: memoryview, position: int, into: list[FetchPartition]
+    version: int, frame: memoryview, position: int, into: list[FetchPartition], elements_max: int
 ) -> int:
     packing = _asked_packing(version)
     topics, position = read_count(frame, position, False, smallest_topic(version, False))
+    if topics > elements_max:
+        raise _too_many(topics)
     for _ in range(topics):
         topic, topic_id, position = read_topic(version, False, frame, position)
         count, position = read_count(frame, position, False, packing.size)
+        if len(into) + count > elements_max:
+            raise _too_many(len(into) + count)
         for _ in range(count):
             partition, *others, max_bytes = packing.unpack_from(frame, position)
             position += packing.size
@@ -241,15 +267,23 @@ def _read_asked_topics_legacy(
 
 
 def _read_forgotten(
-    version: int, frame: memoryview, position: int, into: list[tuple[str | UUID, int]]
+    version: int,
+    frame: memoryview,
+    position: int,
+    into: list[tuple[str | UUID, int]],
+    elements_max: int,
 ) -> int:
     flexible = version >= _FLEXIBLE_FROM
     topics, position = read_count(frame, position, flexible, smallest_topic(version, flexible))
+    if topics > elements_max:
+        raise _too_many(topics)
     for _ in range(topics):
         topic, topic_id, position = read_topic(version, flexible, frame, position)
         key = topic if topic is not None else topic_id
         assert key is not None
         count, position = read_count(frame, position, flexible, 4)
+        if len(into) + count > elements_max:
+            raise _too_many(len(into) + count)
         for _ in range(count):
             (partition,) = INT32.unpack_from(frame, position)
             position += 4

@@ -108,6 +108,8 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[ProduceR
     position += _ACKS_TIMEOUT.size
     partitions: list[PartitionData] = []
     topics, position = read_count(frame, position, flexible, smallest_topic(version, flexible))
+    if topics > PARTITIONS_MAX:
+        raise InvalidFrame(f"{topics} topics, which is more than {PARTITIONS_MAX}")
     for _ in range(topics):
         topic, topic_id, position = read_topic(version, flexible, frame, position)
         count, position = read_count(frame, position, flexible, 6 if flexible else 8)

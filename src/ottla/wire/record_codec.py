@@ -80,6 +80,10 @@ class Reader:
             raise MalformedRecord(f"{packer.size} bytes wanted, {self.remaining} left") from error
 
     def uvarint(self) -> int:
+        position = self.position
+        if position < len(self.data) and self.data[position] < 0x80:
+            self.position = position + 1  # nearly all of them have one byte
+            return self.data[position]
         try:
             value, self.position = read_uvarint(self.data, self.position)
         except InvalidFrame as error:
@@ -279,6 +283,7 @@ class _Layout(NamedTuple):
 
     plain: list[tuple[str, WireType]]
     tagged: dict[int, tuple[str, WireType]]
+    """In ascending order."""
     defaults: dict[str, Any]
     unknown: list[str]
 
@@ -301,6 +306,9 @@ def _layout(cls: type[Message], version: int) -> _Layout:
             layout.plain.append((each.name, spec.type))
         else:
             layout.tagged[spec.tag] = (each.name, spec.type)
+    tagged = sorted(layout.tagged.items())
+    layout.tagged.clear()
+    layout.tagged.update(tagged)
     return layout
 
 
@@ -356,10 +364,11 @@ def write_message(writer: Writer, value: Message) -> None:
         kind.write(writer, getattr(value, name))
     if not writer.flexible:
         return
+    defaults = layout.defaults
     present = [
-        (tag, kind, getattr(value, name))
-        for tag, (name, kind) in sorted(layout.tagged.items())
-        if getattr(value, name) != layout.defaults[name]
+        (tag, kind, content)
+        for tag, (name, kind) in layout.tagged.items()
+        if (content := getattr(value, name)) != defaults[name]
     ]
     writer.uvarint(len(present))
     for tag, kind, content in present:
@@ -379,14 +388,14 @@ def struct_of(cls: type[Message]) -> WireType:
     return WireType(read, write_message)
 
 
-def nullable_struct_of(cls: type[Message]) -> WireType:
-    """Kafka's encoding: a signed byte, -1 for null and 1 otherwise, before the message."""
+def tagged_nullable_struct_of(cls: type[Message]) -> WireType:
+    """Kafka's encoding in a tagged field: an unsigned varint, 0 for null and 1 otherwise, before the message."""
 
     def read(reader: Reader) -> Any:
-        return None if INT8.read(reader) < 0 else read_message(cls, reader)
+        return None if reader.uvarint() == 0 else read_message(cls, reader)
 
     def write(writer: Writer, value: Any) -> None:
-        INT8.write(writer, -1 if value is None else 1)
+        writer.uvarint(0 if value is None else 1)
         if value is not None:
             write_message(writer, value)
 

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from ottla.wire.apis import ApiKey
+from ottla.wire.primitives import STRING_BYTES_MAX
 from ottla.wire.types import ZERO_UUID
 
 Direction = Literal["request", "response"]
@@ -53,6 +54,11 @@ def array_packing(code: str, count: int) -> Packing:
 FIXED_BYTES: Final = {kind: calcsize(">" + code) for kind, code in FORMATS.items()}
 
 
+OWN_TAGS_FROM: Final = 10_000
+"""Kafka numbers its tagged fields from 0 on. Readers skip those that they do not know (KIP-482)."""
+OWN_STRING_BYTES_MAX: Final = 1 << 24
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     name: str
@@ -67,6 +73,12 @@ class Field:
     kio_default: Any
     """The default in kio's entities; dataclasses.MISSING if there is none."""
 
+    @property
+    def bytes_max(self) -> int:
+        """Of a string. One of our own may be about all brokers or partitions of a node, and Kafka does not read it."""
+        is_own = self.tag is not None and self.tag >= OWN_TAGS_FROM
+        return OWN_STRING_BYTES_MAX if is_own else STRING_BYTES_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class Struct:
@@ -76,17 +88,15 @@ class Struct:
     """kio's class for the struct."""
 
 
-OWN_TAGS_FROM = 10_000
-"""Kafka numbers its tagged fields from 0 on. Readers skip those that they do not know (KIP-482)."""
-
 OWN_FIELDS: Final[Mapping[tuple[int, Direction], tuple[str, ...]]] = {
     (ApiKey.ALTER_PARTITION, "request"): ("ottla_isr_reasons",),
+    (ApiKey.BROKER_REGISTRATION, "request"): ("ottla_log_dirs_away",),
     (ApiKey.BROKER_HEARTBEAT, "request"): ("ottla_load", "ottla_asks", "ottla_short_log_dirs"),
     (ApiKey.BROKER_HEARTBEAT, "response"): ("ottla_loads",),
     (ApiKey.DESCRIBE_LOG_DIRS, "response"): ("ottla_full_log_dirs",),
 }
-"""Tagged fields of our own, all of them strings, at the end of a message: between nodes of one cluster, or for our own
-commands."""
+"""Tagged fields of our own at the end of a message: between nodes of one cluster, or for our own commands. Each is a text as
+UTF-8 bytes, because a Kafka string ends at 32,767 bytes, and what a hundred brokers carry does not fit."""
 
 
 @cache
@@ -153,9 +163,9 @@ def _extended(entity: type[Any], names: tuple[str, ...]) -> type[Any]:
     fields: list[tuple[str, type[Any], Any]] = [
         (
             name,
-            str,
+            bytes,
             dataclasses.field(
-                default="", metadata={"kafka_type": "string", "tag": OWN_TAGS_FROM + number}
+                default=b"", metadata={"kafka_type": "bytes", "tag": OWN_TAGS_FROM + number}
             ),
         )
         for number, name in enumerate(names)

@@ -56,7 +56,8 @@ class LoggerHandlers:
             try:
                 if not self._need.met(request.rights):
                     raise KafkaError(self._need.denied, NOT_ALLOWED)
-                self._alter(resource, message.validate_only)
+                for name in self._alter(resource, message.validate_only):
+                    request.changed("ALTER_CONFIGS", f"BrokerLogger:{self._node_id} {name}")
                 if (authorizer := request.connection.server.authorizer) is not None:
                     authorizer.ask_again()  # its audit may want to hear of more now, or of less
             except KafkaError as failure:
@@ -71,7 +72,8 @@ class LoggerHandlers:
             )
         request.respond({"responses": responses})
 
-    def _alter(self, resource: Any, validate_only: bool) -> None:
+    def _alter(self, resource: Any, validate_only: bool) -> Iterable[str]:
+        """The names of the loggers that it changed."""
         if resource.resource_name != str(self._node_id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -79,9 +81,11 @@ class LoggerHandlers:
                 f"{self._node_id}",
             )
         wished = dict(_wished_levels(resource.configs))
-        if not validate_only:
-            for name, level in wished.items():
-                _logger(name).setLevel(level)
+        if validate_only:
+            return ()
+        for name, level in wished.items():
+            _logger(name).setLevel(level)
+        return wished
 
 
 def _wished_levels(configs: Any) -> Iterable[tuple[str, int]]:

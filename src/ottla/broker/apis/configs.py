@@ -134,6 +134,8 @@ class DescribeConfigsHandler:
             synonyms = []
             if row.name in own:
                 synonyms.append((row.name, own[row.name], SOURCE_TOPIC))
+            elif row.is_internal:
+                continue
             synonyms += self._server_synonyms(row.server_name, row.default)
             yield {
                 "name": row.name,
@@ -141,6 +143,7 @@ class DescribeConfigsHandler:
                 "type": row.kind.type_name,
                 "doc": row.doc,
                 "read_only": False,
+                "of_no_node": row.server_name == row.name and row.name not in ROWS,
             }
 
     def _group(self, name: str) -> Iterable[dict[str, Any]]:
@@ -238,6 +241,7 @@ class DescribeConfigsHandler:
                 "type": row.type_name,
                 "doc": row.doc,
                 "read_only": False,
+                "of_no_node": True,
             }
 
     def _check_asked_here(self, name: str) -> None:
@@ -317,6 +321,8 @@ def _entry(entry: Mapping[str, Any], with_synonyms: bool, with_docs: bool) -> Ma
         "synonyms": [
             {"name": name, "value": _shown(entry, text), "source": where}
             for name, text, where in entry["synonyms"]
+            # A default is a synonym where it is that of a node's setting.
+            if where != SOURCE_DEFAULT or not entry.get("of_no_node")
         ]
         if with_synonyms
         else (),

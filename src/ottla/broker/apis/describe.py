@@ -27,12 +27,15 @@ from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.internal_topics import INTERNAL_TOPICS, UNLISTED_TOPICS
+from ottla.wire.printable import NAME_CHARACTERS
 from ottla.wire.types import ZERO_UUID, is_valid_topic_name
 
 UNKNOWN_OPERATIONS = -(2**31)
 ALL_TOPIC_OPERATIONS = 0b0000_1101_1111_1000
 """Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs: without ACLs, all of them."""
 ALL_CLUSTER_OPERATIONS = 0b0001_1111_1010_0000
+BROKERS, CONTROLLERS = 1, 2
+"""Kafka's types of endpoints (KIP-919)."""
 CACHED_ANSWERS_MAX = 256
 CACHED_BYTES_MAX = 32 * 1024 * 1024
 """Of all answers. The topics that were asked for are kept, too, but they take no more: an answer has their names."""
@@ -86,8 +89,11 @@ class ApiVersionsHandler:
                 if not _CLIENT_SOFTWARE.fullmatch(text):
                     request.respond({"error_code": ErrorCode.INVALID_REQUEST, "api_keys": ()})
                     return
-            software = message.client_software_name, message.client_software_version
-            request.connection.client_software = software
+            # Who has not logged in may say it, too: of a long one the beginning is kept.
+            request.connection.client_software = (
+                message.client_software_name[:NAME_CHARACTERS],
+                message.client_software_version[:NAME_CHARACTERS],
+            )
         now = self._image()
         finalized = dict(now.features)
         if (kraft_version := self._kraft_version()) > 0:
@@ -144,7 +150,11 @@ class DescribeHandlers:
         ):
             # Null and ids can be said in these versions, and are not allowed: Kafka's answer.
             wrong = {"error_code": ErrorCode.INVALID_REQUEST, "is_internal": False}
-            request.respond({"topics": [{**wrong, "name": t.name or ""} for t in topics or ()]})
+            rows = [
+                {**wrong, "name": t.name or "", "topic_id": t.topic_id or ZERO_UUID}
+                for t in topics or ()
+            ]
+            request.respond({"topics": rows})
             return
         asked = (
             None
@@ -422,10 +432,12 @@ class DescribeHandlers:
     def describe_cluster(self, request: Request) -> None:
         """DescribeCluster 0-2, for brokers (endpoint type 1)."""
         message = request.message()
-        if messages.field(message, "endpoint_type", 1) != 1:
+        if (wanted := messages.field(message, "endpoint_type", BROKERS)) != BROKERS:
             request.respond(
                 {
-                    "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                    "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE
+                    if wanted == CONTROLLERS
+                    else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                     "error_message": "This listener describes brokers; ask a controller's listener"
                     " for controllers.",
                     "cluster_authorized_operations": UNKNOWN_OPERATIONS,

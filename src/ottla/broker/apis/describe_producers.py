@@ -11,6 +11,7 @@ from ottla.security.needs import READ_TOPIC
 from ottla.security.rights import Rights
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import is_valid_topic_name
 
 NO_TRANSACTION = -1
 
@@ -38,6 +39,10 @@ class DescribeProducersHandler:
         try:
             if not READ_TOPIC.met(rights, topic):
                 raise KafkaError(READ_TOPIC.denied)
+            if not is_valid_topic_name(topic):
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"'{topic}' can be no topic's name"
+                )
             partition = self._replicas.get(topic, number)
         except KafkaError as error:
             return {

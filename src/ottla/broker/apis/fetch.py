@@ -8,7 +8,7 @@ ones.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.replication.cold_reads import ColdReads
@@ -17,9 +17,11 @@ from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.broker.server.deadlines import DeadlineQueue, Deadlines
+from ottla.broker.server.large_requests import LARGE_BYTES
 from ottla.broker.server.quotas import ClientQuotas
 from ottla.broker.server.registration import serves
 from ottla.config.node_settings import Settings
+from ottla.config.values import LONG_MAX
 from ottla.log.errors import InMemory, LogDirError, NotInMemory
 from ottla.replica.observer import News
 from ottla.replica.partition import Partition
@@ -38,7 +40,7 @@ from ottla.security.rights import Rights
 from ottla.wire import fetch as codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.fetch_messages import FetchedPartition, FetchRequest
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
 
 CALLS_MAX = 240
 """Budget, counted by test_counted_work: what one fetch of one partition may call, however many batches it brings
@@ -46,9 +48,12 @@ and however many partitions its session has."""
 IDLE_CALLS_MAX = 122
 """Budget: the same for a fetch that has nothing to answer when its time is up."""
 
+ISOLATION_LEVELS = (0, 1)
+"""Uncommitted, committed."""
 FROM_FOLLOWER_SINCE = 11
 """Clients of this version on know that a follower may answer (KIP-392)."""
 LEADER_HINTS_SINCE = 12
+BY_TOPIC_ID_SINCE = 13
 NODE_ENDPOINTS_SINCE = 16
 
 SESSION_PARTITIONS_MAX = 1_000_000
@@ -100,10 +105,13 @@ class FetchHandler:
     @serves(ApiKey.FETCH)
     def __call__(self, request: Request) -> None:
         """Fetch 4-18."""
-        fetch = codec.read_request(request.version, request.frame, request.header.body)
+        connection = request.connection
+        is_long = len(request.frame) > LARGE_BYTES and not connection.may_be_node
+        read = codec.read_long_request if is_long else codec.read_request
+        fetch = read(request.version, request.frame, request.header.body)
         # A client that asks again no longer waits for its last answer: let that one go first. So a
         # follower that has a new partition to fetch need not wait out its own long poll.
-        if (previous := request.connection.parked_fetch) is not None:
+        if (previous := connection.parked_fetch) is not None:
             previous.complete()
         now = self.clock.monotonic()
         try:
@@ -111,7 +119,21 @@ class FetchHandler:
         except KafkaError as error:
             request.respond_chunks(codec.write_response(request.version, error.code, 0, []))
             return
+        if fetch.isolation_level not in ISOLATION_LEVELS:
+            self._refuse(request, fetch, ErrorCode.INVALID_REQUEST)
+            return
         watch.serve(request, fetch, now)
+
+    @staticmethod
+    def _refuse(request: Request, fetch: FetchRequest, error: ErrorCode) -> None:
+        """A whole request. Old versions say it of each partition, too."""
+        partitions: list[FetchedPartition] = []
+        if request.version < BY_TOPIC_ID_SINCE:
+            partitions = [
+                _failure(SessionPartition(each), error)
+                for each in fetch.partitions[:REFUSED_PARTITIONS_MAX]
+            ]
+        request.respond_chunks(codec.write_response(request.version, error, 0, partitions))
 
     @property
     def sessions(self) -> int:
@@ -150,7 +172,8 @@ class FetchHandler:
                 self._live[session.id] = watch
                 self._belongs_to(request.connection, session)
             return watch
-        return self._live[self._cache.resume(fetch, now, owner).id]
+        by_id = request.version >= BY_TOPIC_ID_SINCE
+        return self._live[self._cache.resume(fetch, now, owner, by_id=by_id).id]
 
     def _belongs_to(self, connection: ServerConnection, session: FetchSession) -> None:
         """A fetcher that lost its connection begins anew, so its session goes with it: what nobody fetches
@@ -169,7 +192,8 @@ class FetchHandler:
     def bytes_max(self, request: Request, fetch: FetchRequest) -> int:
         """The most that one answer holds. Its quota bounds it for a consumer, or a single answer could
         silence it for minutes."""
-        limit = min(fetch.max_bytes, self._bytes_max)
+        # The first batch is sent whatever its size, also to who asks for no byte at all.
+        limit = min(max(fetch.max_bytes, 1), self._bytes_max)
         if self.quotas.active and fetch.replica_id < 0:
             allowed = self.quotas.consumable_bytes(request)
             if allowed is not None:
@@ -231,6 +255,8 @@ class SessionWatch:
         """What came from the disk and was not sent yet."""
         self._is_cold = False
         """What was read last has to come from the disk."""
+        self._answered: list[FetchedPartition] = []
+        """Refusals that the next answer brings. Then its session lives for this request only."""
         self._unseen = 0
         """Partitions that were not to be seen when they were named."""
         self._rights_generation = -1
@@ -307,9 +333,12 @@ class SessionWatch:
     # -- one request ---------------------------------------------------------------------------------
 
     def serve(self, request: Request, fetch: FetchRequest, now: float) -> None:
+        rights = request.connection.rights
+        if len(fetch.partitions) > REFUSED_PARTITIONS_MAX and rights is not None:
+            self._refuse_many(rights, fetch)
         added, removed = self._session.update(fetch)
-        if added:
-            too_much = self._names_too_much(request.connection.rights, added)
+        if added or self._answered:
+            too_much = bool(self._answered) or self._names_too_much(rights, added)
             self._handler.keep_within_limit(self._session, too_much)
         if removed:
             gone = set(removed)
@@ -323,6 +352,28 @@ class SessionWatch:
         if not parked.try_complete(now):
             self._parked = parked
             parked.park(self._handler.deadlines, now)
+
+    def _refuse_many(self, rights: Rights, fetch: FetchRequest) -> None:
+        """Takes out of a long request what its client may not read, if that is too much to be remembered, and answers it,
+        topic by topic."""
+        if self._session.is_follower:
+            return
+        errors: dict[Any, ErrorCode | None] = {}
+        allowed: list[FetchPartition] = []
+        refused: list[FetchedPartition] = []
+        for asked in fetch.partitions:
+            topic, topic_id, partition = asked[:3]
+            key = topic if topic_id is None else topic_id
+            if key not in errors:
+                errors[key] = self._refused(rights, fetch, SessionPartition(asked))
+            error = errors[key]
+            if error is None:
+                allowed.append(asked)
+            else:
+                refused.append(FetchedPartition(topic, topic_id, partition, error))
+        if len(refused) > REFUSED_PARTITIONS_MAX:
+            fetch.partitions = allowed
+            self._answered = refused
 
     def _names_too_much(self, rights: Rights | None, added: list[SessionPartition]) -> bool:
         if self._session.is_follower:
@@ -353,7 +404,7 @@ class SessionWatch:
         is_full = fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         limits_leader = session.is_follower and self._handler.throttle.limits_leaders
         total = 0
-        is_urgent = False
+        is_urgent = bool(self._answered)
         answers: list[Answer] = []
         rights = request.connection.rights
         if rights is not None and fetch.replica_id >= 0 and FOLLOW_TOPIC.met(rights):
@@ -371,10 +422,11 @@ class SessionWatch:
                     known.is_refused = error is not ErrorCode.UNKNOWN_TOPIC_ID
                     continue
                 known.is_refused = False
-            held_back = limits_leader and self._is_held_back(known, fetch.replica_id)
+            allowed = bytes_max - total
+            if limits_leader:
+                allowed = min(allowed, self._allowance(known, fetch.replica_id))
             # Before anything else takes of the limit, no records means that there are none.
-            says_all = total == 0 and not held_back
-            allowed = 0 if held_back else bytes_max - total
+            says_all = total == 0 and allowed > 0
             answer = self._read(request, fetch, known, allowed, says_all, now)
             if self._is_cold:
                 says_all = False
@@ -411,12 +463,11 @@ class SessionWatch:
         need = FOLLOW_TOPIC if fetch.replica_id >= 0 else READ_TOPIC
         return None if need.met(rights, name) else need.denied
 
-    def _is_held_back(self, known: SessionPartition, replica: int) -> bool:
+    def _allowance(self, known: SessionPartition, replica: int) -> int:
         partition = self._resolve(known)
-        now = self._handler.clock.monotonic()
-        return isinstance(partition, Partition) and self._handler.throttle.holds_back(
-            partition, replica, now
-        )
+        if not isinstance(partition, Partition):
+            return LONG_MAX
+        return self._handler.throttle.allowance(partition, replica, self._handler.clock.monotonic())
 
     def _note_sent(self, known: SessionPartition, replica: int, size: int) -> None:
         partition = self._resolve(known)
@@ -524,6 +575,7 @@ class SessionWatch:
         endpoints: tuple[tuple[int, str, int, str | None], ...] = ()
         if has_errors and request.version >= LEADER_HINTS_SINCE:
             endpoints = self._leader_hints(request, partitions)
+        partitions += self._answered
         quotas = self._handler.quotas
         if quotas.active and not session.is_follower:
             quotas.consumed(request, sum(_size(partition) for partition in partitions))

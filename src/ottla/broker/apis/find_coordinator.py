@@ -70,8 +70,6 @@ class FindCoordinatorHandler:
             return _failure(ErrorCode.INVALID_REQUEST, f"key type {key_type} is not served")
         if not self._coordination.serves(topic):
             return _failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is not served")
-        if not key and key_type == 1:
-            return _failure(ErrorCode.INVALID_REQUEST, "a transactional id is not empty")
         try:
             leader = await self._coordination.coordinator_of(topic, key)
         except KafkaError as error:

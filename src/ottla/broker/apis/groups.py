@@ -34,6 +34,7 @@ from ottla.coordinators.groups.offset_metadata_manager import (
 from ottla.events import Events
 from ottla.metadata.image import Delta
 from ottla.metadata.records import GROUP_RESOURCE
+from ottla.patterns.pace import PatternPace
 from ottla.security import needs
 from ottla.security.needs import Need
 from ottla.security.operations import ResourceType
@@ -91,6 +92,7 @@ def group_config(settings: Settings) -> GroupConfig:
         offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
         consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
         consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+        consumer_assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
         consumer_max_size=settings.group_consumer_max_size,
         consumer_assignors=settings.group_consumer_assignors,
         can_upgrade=settings.group_consumer_migration_policy in ("upgrade", "bidirectional"),
@@ -139,7 +141,7 @@ def refusal(
             is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return {"error_code": ErrorCode.NONE if is_loading else error}
         case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
-            return commit_failure(topics, message, error)
+            return commit_failure(topics, message.topics, error)
         case ApiKey.OFFSET_FETCH:
             return {"group_id": message[0].group_id, "topics": (), "error_code": error}
         case ApiKey.DESCRIBE_GROUPS | ApiKey.CONSUMER_GROUP_DESCRIBE | ApiKey.DELETE_GROUPS:
@@ -147,22 +149,27 @@ def refusal(
         case ApiKey.LIST_GROUPS:
             return {"error_code": error, "groups": ()}
         case ApiKey.CONSUMER_GROUP_HEARTBEAT:
-            return heartbeat_failure(KafkaError(error), message.member_id)
+            return heartbeat_failure(KafkaError(error))
         case _:
             return {"error_code": error}
 
 
-def group_request(request: Request, message: Any) -> GroupRequest:
+def group_request(request: Request, message: Any, pace: PatternPace) -> GroupRequest:
     host, rights = f"/{request.connection.peer_host}", request.rights
     if rights is None:
         return GroupRequest(message, request.client_id, host)
     return GroupRequest(
-        message, request.client_id, host, partial(needs.DESCRIBE_TOPIC.sees, rights)
+        message,
+        request.client_id,
+        host,
+        partial(needs.DESCRIBE_TOPIC.sees, rights),
+        partial(pace.select, request.connection.principal),
     )
 
 
 class Readable(NamedTuple):
-    """What of a request about offsets is left when the topics are taken out that its sender may not READ."""
+    """What of a request about offsets is left when those partitions are taken out that do not exist, or that its sender may
+    not READ."""
 
     message: Any
     refused: Sequence[Mapping[str, Any]]
@@ -179,6 +186,7 @@ class GroupHandlers:
         self._cluster = cluster
         self._coordination = coordination
         self._topics = ImageTopics(cluster)
+        self._pace = PatternPace()
 
     def topics_changed(self, delta: Delta, now: float, now_ms: int) -> None:
         """Offsets of deleted topics are deleted too."""
@@ -202,6 +210,9 @@ class GroupHandlers:
             self.refuse(request, message, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif rights is not None and not needs.READ_GROUP.met(rights, message.group_id):
             self.refuse(request, message, needs.READ_GROUP.denied)
+        elif request.header.api_key == ApiKey.SYNC_GROUP:
+            reply = self._if_still_allowed(request, message, reply_to(request))
+            self._ask(request, message.group_id, message, reply)
         else:
             self.ask(request, message)
 
@@ -236,28 +247,47 @@ class GroupHandlers:
         self._ask(request, message.group_id, message, reply_to(request))
 
     def ask_about_topics(self, request: Request, message: Any) -> None:
-        """Offsets of several topics. Those of topics that the sender may not READ are refused, the others are asked about."""
+        """Offsets of several topics. What does not exist or may not be READ is refused, the rest is asked about."""
         readable = self.readable(request, message)
         is_commit = request.header.api_key == ApiKey.OFFSET_COMMIT
-        if is_commit and readable.refused and not readable.message.topics:
+        if is_commit and not readable.message.topics:
             readable.reply({"topics": ()})
         else:
             self.ask_for(request, readable)
 
     def readable(self, request: Request, message: Any) -> Readable:
         rights, reply = request.rights, reply_to(request)
-        if rights is None:
+        topics, denied = message.topics, ()
+        if rights is not None:
+            topics, denied = self._split(rights, needs.READ_TOPIC, topics)
+        rows = self._refused(denied, needs.READ_TOPIC.denied)
+        known = []
+        for topic in topics:
+            name, _ = named(self._topics, topic)
+            if name is None:
+                rows += self._refused([topic], ErrorCode.UNKNOWN_TOPIC_ID)
+                continue
+            count = self._topics.partitions(name)
+            strange = [each for each in topic.partitions if not 0 <= each.partition_index < count]
+            if strange:
+                absent = replace(topic, partitions=tuple(strange))
+                rows += self._refused([absent], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                there = tuple(each for each in topic.partitions if each not in strange)
+                topic = replace(topic, partitions=there)
+            if topic.partitions:
+                known.append(topic)
+        if len(known) == len(message.topics) and not rows:
             return Readable(message, (), reply)
-        allowed, refused = self._split(rights, needs.READ_TOPIC, message.topics)
-        if not refused:
-            return Readable(message, (), reply)
-        error = needs.READ_TOPIC.denied
-        rows = commit_failure(self._topics, replace(message, topics=refused), error)["topics"]
 
         def with_refused(fields: Mapping[str, Any]) -> None:
-            reply({**fields, "topics": [*rows, *fields.get("topics", ())]})
+            failed = fields.get("error_code", ErrorCode.NONE) != ErrorCode.NONE
+            reply(fields if failed else {**fields, "topics": _merged([*rows, *fields["topics"]])})
 
-        return Readable(replace(message, topics=allowed), rows, with_refused)
+        return Readable(replace(message, topics=tuple(known)), rows, with_refused)
+
+    def _refused(self, topics: Sequence[Any], error: ErrorCode) -> list[Mapping[str, Any]]:
+        rows: list[Mapping[str, Any]] = commit_failure(self._topics, topics, error)["topics"]
+        return rows
 
     def _split(
         self, rights: Rights, need: Need, topics: Iterable[Any]
@@ -274,7 +304,7 @@ class GroupHandlers:
         reply_to(request)(self.refusal(request, message, error))
 
     def refusal(self, request: Request, message: Any, error: ErrorCode) -> dict[str, Any]:
-        api_key, asked = ApiKey(request.header.api_key), group_request(request, message)
+        api_key, asked = ApiKey(request.header.api_key), group_request(request, message, self._pace)
         return refusal(self._topics, api_key, request.version, asked, error)
 
     @serves(ApiKey.JOIN_GROUP)
@@ -291,13 +321,29 @@ class GroupHandlers:
         if rights is not None and not needs.READ_GROUP.met(rights, message.group_id):
             with_protocol(self.refusal(request, message, needs.READ_GROUP.denied))
         else:
-            self._ask(request, message.group_id, message, with_protocol)
+            allowed = self._if_still_allowed(request, message, with_protocol)
+            self._ask(request, message.group_id, message, allowed)
+
+    def _if_still_allowed(self, request: Request, message: Any, reply: Reply) -> Reply:
+        """JoinGroup and SyncGroup wait for the other members, for minutes, and their answers tell of them. So whether their
+        sender may know is asked again when they are answered."""
+
+        def answer(fields: Mapping[str, Any]) -> None:
+            connection = request.connection
+            gate = connection.sasl
+            if connection.closed or (gate is not None and gate.ends_if_over()):
+                return
+            if not needs.READ_GROUP.met(request.rights, message.group_id):
+                fields = self.refusal(request, message, needs.READ_GROUP.denied)
+            reply(fields)
+
+        return answer
 
     def ask_for(self, request: Request, readable: Readable) -> None:
         self._ask(request, readable.message.group_id, readable.message, readable.reply)
 
     def _ask(self, request: Request, group_id: str, message: Any, reply: Reply) -> None:
-        asked = group_request(request, message)
+        asked = group_request(request, message, self._pace)
         api_key, version = ApiKey(request.header.api_key), request.version
         try:
             live = self._coordination.shard(GROUP_METADATA_TOPIC, group_id)
@@ -444,8 +490,25 @@ class GroupHandlers:
             request,
             needs.DELETE_GROUP,
             [(id, id) for id in dict.fromkeys(message.groups_names)],
-            lambda results: reply({"results": results}),
+            lambda results: reply({"results": _audited(request, results)}),
         )
+
+
+def _merged(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """One row for each topic, with all of its partitions."""
+    topics: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        key = row["name"] if "name" in row else row["topic_id"]
+        found = topics.setdefault(key, {**row, "partitions": []})
+        found["partitions"] += row["partitions"]
+    return list(topics.values())
+
+
+def _audited(request: Request, results: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    for deleted in results:
+        if not deleted.get("error_code"):
+            request.changed("DELETE", f"Group:{deleted['group_id']}")
+    return results
 
 
 def _as_seen(rights: Rights, group: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -470,11 +533,14 @@ def _as_seen(rights: Rights, group: Mapping[str, Any]) -> Mapping[str, Any]:
 def _with_operations(
     rights: Rights | None, group: Mapping[str, Any], wants: bool
 ) -> Mapping[str, Any]:
+    """Only of a group that is described."""
     operations = UNKNOWN_OPERATIONS
-    if wants and rights is None:
-        operations = ALL_GROUP_OPERATIONS
-    elif wants and rights is not None and group["error_code"] == ErrorCode.NONE:
-        operations = rights.authorized_operations(ResourceType.GROUP, group["group_id"])
+    if wants and group["error_code"] == ErrorCode.NONE:
+        operations = (
+            ALL_GROUP_OPERATIONS
+            if rights is None
+            else rights.authorized_operations(ResourceType.GROUP, group["group_id"])
+        )
     return {**group, "authorized_operations": operations}
 
 

@@ -1,6 +1,7 @@
 """Load: operators ask what this broker carries, or what all brokers carry (`ottla brokers`, `ottla balance`).
 
-    {"ask": "own"}       {"error": null, "broker": ID, "load": text, "partitions": [[topic, partition, leads, bytes, in/s, out/s], …]}
+    {"ask": "own"}       {"error": null, "broker": ID, "load": text, "history_s": seconds,
+                          "partitions": [[topic, partition, leads, bytes, in/s, out/s], …]}
     {"ask": "cluster"}   {"error": null, "loads": text}, as the active controller has it
 
 `error` is a sentence if the broker cannot answer.
@@ -58,6 +59,7 @@ class LoadHandler:
             "error": None,
             "broker": self._broker,
             "load": load.as_text(),
+            "history_s": round(self._meter.history_s, 1),
             "partitions": partitions,
         }
 

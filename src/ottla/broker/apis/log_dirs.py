@@ -1,30 +1,56 @@
-"""DescribeLogDirs: what operators ask of one broker about its disks."""
+"""What operators ask of one broker about its disks, and where its replicas are to lie."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from ottla.broker.replication.directory_moves import DirectoryMoves
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.log.room import Level
 from ottla.runtime import Disk
-from ottla.security.needs import DESCRIBE_CLUSTER
+from ottla.security.needs import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.types import TopicPartition
 
 
-class DescribeLogDirsHandler:
-    def __init__(self, disk: Disk, replicas: ReplicaManager) -> None:
+class LogDirsHandlers:
+    def __init__(self, disk: Disk, replicas: ReplicaManager, moves: DirectoryMoves) -> None:
         self._disk = disk
         self._replicas = replicas
+        self._moves = moves
+
+    @serves(ApiKey.ALTER_REPLICA_LOG_DIRS)
+    def alter(self, request: Request) -> None:
+        """AlterReplicaLogDirs 1-2: move replicas to other directories of this broker. A replica that is not here yet is made
+        there when it comes."""
+        wanted = {
+            TopicPartition(topic.name, number): directory.path
+            for directory in request.message().dirs
+            for topic in directory.topics
+            for number in topic.partitions
+        }
+        results: dict[str, list[Mapping[str, Any]]] = {}
+        may = ALTER_CLUSTER.met(request.rights)
+        for key, path in wanted.items():
+            code = self._moves.alter(key, path) if may else ALTER_CLUSTER.denied
+            results.setdefault(key.topic, []).append(
+                {"partition_index": key.partition, "error_code": code}
+            )
+        request.respond(
+            {
+                "results": [
+                    {"topic_name": name, "partitions": parts} for name, parts in results.items()
+                ]
+            }
+        )
 
     @serves(ApiKey.DESCRIBE_LOG_DIRS)
-    def __call__(self, request: Request) -> None:
-        """DescribeLogDirs 1-5: sizes and lags of the replicas here, by directory. Left out: cordoned directories and
-        replicas that move between directories; none is ever shown."""
+    def describe(self, request: Request) -> None:
+        """DescribeLogDirs 1-5: sizes and lags of the replicas here, by directory, also of those that move to it."""
         message = request.message()
         if not DESCRIBE_CLUSTER.met(request.rights):
             request.respond({"error_code": DESCRIBE_CLUSTER.denied, "results": ()})
@@ -52,7 +78,7 @@ class DescribeLogDirsHandler:
                     "topics": self._topics_in(directory, wanted),
                     "total_bytes": total,
                     "usable_bytes": free,
-                    "is_cordoned": False,
+                    "is_cordoned": directory in logs.cordoned,
                 }
             )
         full = [path for path, room in logs.rooms.items() if room.level is not Level.AMPLE]
@@ -60,7 +86,7 @@ class DescribeLogDirsHandler:
             {
                 "error_code": ErrorCode.NONE,
                 "results": results,
-                "ottla_full_log_dirs": "\n".join(full),
+                "ottla_full_log_dirs": "\n".join(full).encode(),
             }
         )
 
@@ -82,4 +108,15 @@ class DescribeLogDirsHandler:
                         "is_future_key": False,
                     }
                 )
-        return [{"name": name, "partitions": parts} for name, parts in topics.items()]
+        for key, future in sorted(self._replicas.logs.futures.items()):
+            if future.directory == directory and (wanted is None or key in wanted):
+                current = self._replicas.logs.logs.get(key)
+                topics.setdefault(key.topic, []).append(
+                    {
+                        "partition_index": key.partition,
+                        "partition_size": future.size_bytes,
+                        "offset_lag": -1 if current is None else current.log_end - future.log_end,
+                        "is_future_key": True,
+                    }
+                )
+        return [{"name": name, "partitions": parts} for name, parts in sorted(topics.items())]

@@ -39,7 +39,10 @@ HIGH_WATERMARK = -1
 """In DeleteRecords: everything that is committed."""
 
 SPECIAL_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+ISOLATION_LEVELS = (0, 1)
+"""Uncommitted, committed."""
 OFFSET_NOT_AVAILABLE_SINCE = 5
+NEVER = 1 << 15
 
 
 class OffsetHandlers:
@@ -60,7 +63,8 @@ class OffsetHandlers:
         ):
             request.run(self._list_unread(request, message))
             return
-        read_committed = int(messages.field(message, "isolation_level", 0)) == 1
+        isolation_level = int(messages.field(message, "isolation_level", 0))
+        read_committed = isolation_level == 1
         replica_id = int(message.replica_id)
         if replica_id >= 0 and not CLUSTER_ACTION.sees(request.rights, CLUSTER_NAME):
             # Kafka believes it, and tells it the end of the log, with what is not committed.
@@ -77,10 +81,13 @@ class OffsetHandlers:
                 try:
                     if not DESCRIBE_TOPIC_OR_FOLLOW.met(request.rights, topic.name):
                         raise KafkaError(DESCRIBE_TOPIC_OR_FOLLOW.denied)
+                    if isolation_level not in ISOLATION_LEVELS:
+                        raise KafkaError(ErrorCode.INVALID_REQUEST)
                     if counts[topic.name, asked.partition_index] > 1:
                         raise KafkaError(ErrorCode.INVALID_REQUEST)
+                    if not _is_known(_timestamp(asked.timestamp), request.version):
+                        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
                     timestamp, offset, epoch = self._offset(
-                        request.version,
                         self._replicas.get(topic.name, asked.partition_index),
                         messages.field(asked, "current_leader_epoch", ANY_EPOCH),
                         _timestamp(asked.timestamp),
@@ -105,12 +112,12 @@ class OffsetHandlers:
                         "leader_epoch": epoch,
                     }
                 )
-            topics.append({"name": topic.name, "partitions": partitions})
+            if partitions:
+                topics.append({"name": topic.name, "partitions": partitions})
         request.respond({"topics": topics})
 
     def _offset(
         self,
-        version: int,
         partition: Partition,
         named_epoch: int,
         timestamp: int,
@@ -121,18 +128,19 @@ class OffsetHandlers:
         offsets, whoever leads."""
         if replica_id != DEBUGGING_REPLICA:
             partition.leading(named_epoch)
+        elif (error := partition.check_epoch(named_epoch)) is not None:
+            raise KafkaError(error)
         log = partition.log
-        if version < SPECIAL_SINCE.get(timestamp, 0):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return NO_TIMESTAMP, log.log_start, self._epoch(partition, log.log_start)
         if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             return NO_TIMESTAMP, NO_OFFSET, -1  # nothing is tiered
         if timestamp == LATEST:
             end = log.log_end if replica_id != CONSUMER else partition.latest_offset(read_committed)
+            if replica_id == DEBUGGING_REPLICA:
+                # Beyond Kafka, which names the leader's epoch: who compares replicas needs that of the last record.
+                return NO_TIMESTAMP, end, self._epoch(partition, end - 1)
             return NO_TIMESTAMP, end, partition.leader_epoch
-        if timestamp < 0 and timestamp != MAX_TIMESTAMP:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         end = partition.latest_offset(read_committed)
         try:
             if timestamp == MAX_TIMESTAMP:
@@ -253,6 +261,7 @@ class OffsetHandlers:
                 if not DELETE_FROM_TOPIC.met(request.rights, key[0]):
                     raise KafkaError(DELETE_FROM_TOPIC.denied)
                 begun[key] = self._begin_deleting(*key, offset)
+                request.changed("DELETE", f"Partition:{key[0]}-{key[1]} before {begun[key][1]}")
             except KafkaError as error:
                 results[key] = NO_OFFSET, error.code
             except LogDirError as error:
@@ -263,7 +272,9 @@ class OffsetHandlers:
         """Delete here; the partition, and where its other replicas must follow to."""
         partition = self._replicas.get(topic, number)
         partition.leading()
-        if "delete" not in partition.log.config.cleanup_policy:
+        # Without any policy nothing is deleted by age or size; by hand it may be (KIP-1161).
+        policies = partition.log.config.cleanup_policy
+        if policies and "delete" not in policies:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
         target = partition.log.high_watermark if offset == HIGH_WATERMARK else offset
         if not 0 <= target <= partition.log.high_watermark:
@@ -311,6 +322,11 @@ class OffsetHandlers:
         except TimeoutError:
             return NO_OFFSET, ErrorCode.REQUEST_TIMED_OUT
         return low_watermark, ErrorCode.NONE
+
+
+def _is_known(timestamp: int, version: int) -> bool:
+    """Whether a request of this version may ask for it: a time, or one of the special times."""
+    return timestamp >= EARLIEST or version >= SPECIAL_SINCE.get(timestamp, NEVER)
 
 
 def _timestamp(value: Any) -> int:

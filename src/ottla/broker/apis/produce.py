@@ -31,8 +31,9 @@ from ottla.security.needs import (
 from ottla.security.rights import Rights
 from ottla.wire import produce as codec
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError, RecordsRefused
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError, RecordsRefused
 from ottla.wire.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
+from ottla.wire.printable import printable_name
 from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,9 @@ ABORTABLE_FROM = 11
 IMPLICIT_ADD_FROM = 12
 """These leave it to the leader to add the partition to the transaction."""
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+DENIED_PARTITIONS_MAX = 1000
+"""A request that names more partitions which its client may not write closes the connection: no producer has so many, and
+each costs some microseconds while all other requests wait."""
 LEADER_HINTS_FROM = 10
 """From this version on an answer may name the partition's leader and where to find it."""
 
@@ -154,6 +158,16 @@ class FinishProduce:
 
 
 NOTHING_ASKED = Verdicts({}, {})
+WITHOUT_LOG_START = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.INVALID_REQUIRED_ACKS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+)
+"""After any other error of a partition that is here, a producer is told where its log begins (KIP-360)."""
+NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 NOTHING_DENIED: Mapping[int, ErrorCode] = {}
 
 
@@ -200,6 +214,8 @@ class ProduceHandler:
                         denied[index] = need.denied
             elif not WRITE_TOPIC.met(rights, name):
                 denied[index] = WRITE_TOPIC.denied
+                if len(denied) > DENIED_PARTITIONS_MAX:
+                    raise InvalidFrame(f"more than {DENIED_PARTITIONS_MAX} partitions are denied")
         return denied
 
     def _beginnings(self, rights: Rights | None, produce: ProduceRequest) -> dict[int, Beginning]:
@@ -252,15 +268,14 @@ class ProduceHandler:
         # Also after a wait for the coordinator: a right may be gone since then.
         denied = NOTHING_DENIED if rights is None else self._denied(rights, produce)
         for index, data in enumerate(produce.partitions):
-            if acks not in (-1, 0, 1):
-                results.append(_failure(data, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)))
-                continue
             found = (
                 denied[index]
                 if index in denied
                 else self._replicas.find(data.topic, data.topic_id, data.partition)
             )
             try:
+                if acks not in (-1, 0, 1) and found not in NOT_THERE:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if isinstance(found, ErrorCode):
                     raise KafkaError(found)
                 found.traffic.produces += 1
@@ -287,7 +302,14 @@ class ProduceHandler:
                     data.records, acks, now, now_ms, verdicts.verified.get(index)
                 )
             except KafkaError as error:
-                results.append(_failure(data, error))
+                result = _failure(data, error)
+                if (
+                    isinstance(found, Partition)
+                    and index not in verdicts.refused
+                    and error.code not in WITHOUT_LOG_START
+                ):
+                    result = result._replace(log_start_offset=found.log.log_start)
+                results.append(result)
                 self._count_failure(found, data, error)
                 continue
             except LogDirError as error:
@@ -337,7 +359,7 @@ class ProduceHandler:
             logger.info(
                 "produce without acknowledgement failed, closing connection peer=%s partition=%s-%d error=%s",
                 request.connection.peer,
-                failed[0].topic,
+                printable_name(str(failed[0].topic or failed[0].topic_id)),
                 failed[0].partition,
                 ErrorCode(failed[0].error).name,
             )

@@ -7,13 +7,13 @@ from typing import Any
 
 from ottla.broker.cluster import raft_wire
 from ottla.broker.cluster.controller_rights import check_cluster
+from ottla.broker.cluster.describe_quorum import as_asked
 from ottla.broker.cluster.raft_driver import RaftDriver
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.raft.messages import Park
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
+from ottla.wire.errors import KafkaError
 
 
 class QuorumHandlers:
@@ -122,8 +122,4 @@ class QuorumHandlers:
         except KafkaError as error:
             request.respond({"error_code": error.code, "error_message": error.message})
             return
-        names = [(str(topic.topic_name), topic.partitions) for topic in asked.topics]
-        if len(names) != 1 or names[0][0] != CLUSTER_METADATA_TOPIC or len(names[0][1]) != 1:
-            request.respond({"error_code": ErrorCode.INVALID_REQUEST})
-        else:
-            request.respond(self._driver.describe())
+        request.respond(as_asked(asked, self._driver.describe))

@@ -74,7 +74,8 @@ class TelemetryHandlers:
         instances = self._current_instances()
         if instances is not None:
             try:
-                instance = instances.ask(id, _attributes(request, id), self._now_ms())
+                owner = str(request.connection.principal)
+                instance = instances.ask(id, owner, _attributes(request, id), self._now_ms())
             except KafkaError as error:
                 request.respond({"error_code": error.code, "client_instance_id": ZERO_UUID})
                 return
@@ -118,6 +119,7 @@ class TelemetryHandlers:
             id = message.client_instance_id
             instance = instances.push(
                 id,
+                str(request.connection.principal),
                 _attributes(request, id or ZERO_UUID),
                 int(message.subscription_id),
                 int(message.compression_type),
@@ -164,7 +166,9 @@ class TelemetryHandlers:
             self._waiting -= 1
         assert self._pushed is not None
         now_ms = self._now_ms()
-        self._pushed.add(instance.id, instance.attributes, points, instance.expires_ms, now_ms)
+        self._pushed.add(
+            instance.id, instance.owner, instance.attributes, points, instance.expires_ms, now_ms
+        )
         return {"error_code": ErrorCode.NONE}
 
     def _current_instances(self) -> ClientInstances | None:

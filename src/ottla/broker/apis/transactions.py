@@ -38,8 +38,9 @@ from ottla.coordinators.transactions.transaction_shard import (
 )
 from ottla.events import Events
 from ottla.metadata.image import MetadataImage
+from ottla.patterns.pace import PatternPace, TooManyPatterns
 from ottla.patterns.re2 import BadPattern, compiled
-from ottla.runtime import Runtime
+from ottla.runtime import Clock, Runtime
 from ottla.security import needs
 from ottla.security.rights import Rights
 from ottla.wire.apis import ApiKey
@@ -121,6 +122,7 @@ class TransactionService:
         self._cluster = cluster
         self._replicas = replicas
         self._producer_ids = producer_ids
+        self._clock = runtime.clock
         self._timeout_s = settings.request_timeout_ms / 1000
         listener, id = settings.inter_broker_listener_name or "", settings.node_id
         # Two connections to each broker: the response about markers waits for their commit and would hold up others.
@@ -141,7 +143,9 @@ class TransactionService:
         return (
             MarkerHandler(self._replicas, coordination, self._timeout_s),
             DescribeProducersHandler(self._replicas),
-            TransactionHandlers(self._settings, coordination, self._cluster, self._producer_ids),
+            TransactionHandlers(
+                self._settings, coordination, self._cluster, self._producer_ids, self._clock
+            ),
         )
 
     def brokers_changed(self, image: MetadataImage) -> None:
@@ -161,11 +165,14 @@ class TransactionHandlers:
         coordination: Coordination,
         cluster: ClusterView,
         producer_ids: ProducerIds,
+        clock: Clock,
     ) -> None:
         self._settings = settings
         self._coordination = coordination
         self._cluster = cluster
         self._producer_ids = producer_ids
+        self._clock = clock
+        self._pace = PatternPace()
 
     def _ask(self, api_key: ApiKey, version: int, command: Any, reply: Reply) -> None:
         try:
@@ -193,17 +200,20 @@ class TransactionHandlers:
         """InitProducerId 0-5. v3: a producer may give its present id and epoch (KIP-360). Left out: two-phase
         commit (v6, KIP-939)."""
         message, rights = request.message(), request.rights
+        expected = (field(message, "producer_id", -1), field(message, "producer_epoch", -1))
+        is_half = -1 in expected and expected != (-1, -1)
         if message.transactional_id is None:
             if not needs.WRITE_IDEMPOTENTLY.met(rights):
                 request.respond(_no_producer(needs.WRITE_IDEMPOTENTLY.denied))
+            elif is_half:
+                request.respond(_no_producer(ErrorCode.INVALID_REQUEST))
             else:
                 request.run(self._init_idempotent())
             return
         if not needs.WRITE_TRANSACTION.met(rights, message.transactional_id):
             request.respond(_no_producer(needs.WRITE_TRANSACTION.denied))
             return
-        expected = (field(message, "producer_id", -1), field(message, "producer_epoch", -1))
-        if not message.transactional_id or (-1 in expected and expected != (-1, -1)):
+        if not message.transactional_id or is_half:
             request.respond(_no_producer(ErrorCode.INVALID_REQUEST))
             return
         command = InitProducerId(
@@ -402,6 +412,7 @@ class TransactionHandlers:
     def list(self, request: Request) -> None:
         """ListTransactions 0-2: those coordinated here. v1: by duration. v2: by a pattern."""
         message, rights = request.message(), request.rights
+        principal = request.connection.principal
         respond = reply_to(request)
         by_label = {state.label: state for state in TransactionState}
         unknown = [label for label in message.state_filters if label not in by_label]
@@ -426,8 +437,16 @@ class TransactionHandlers:
                 for each in fields.get("transactions", ())
                 if needs.DESCRIBE_TRANSACTION.sees(rights, each[0])
             )
+            ids: tuple[str, ...] = tuple(listed)
             try:
-                ids = compiled(pattern).select(listed) if pattern else tuple(listed)
+                # Compiling costs, too: somebody with rights who sees nothing gets nothing, whatever the pattern.
+                if pattern and rights is None:
+                    ids = compiled(pattern).select(listed)
+                elif pattern and listed:
+                    ids = self._pace.select(principal, pattern, listed, self._clock.monotonic())
+            except TooManyPatterns:
+                respond({"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+                return
             except BadPattern:
                 respond({"error_code": ErrorCode.INVALID_REGULAR_EXPRESSION})
                 return
@@ -460,7 +479,7 @@ def _described(
         return {
             "error_code": fields["error"],
             "transactional_id": transactional_id,
-            "transaction_start_time": -1,
+            "transaction_start_time": 0,  # as Kafka says it of what is not there
         }
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(transaction.partitions):

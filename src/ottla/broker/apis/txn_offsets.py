@@ -37,28 +37,41 @@ class TxnOffsetCommitHandler:
     @serves(ApiKey.TXN_OFFSET_COMMIT)
     def __call__(self, request: Request) -> None:
         """TxnOffsetCommit 0-5: the group's shard decides, once the transaction is known to have its partition."""
-        message, rights = request.message(), request.rights
-        for need, name in (
-            (needs.WRITE_TRANSACTION, message.transactional_id),
-            (needs.READ_GROUP, message.group_id),
-        ):
-            if not need.met(rights, name):
-                self._groups.refuse(request, message, need.denied)
-                return
+        asked = request.message()
+        readable = self._readable(request, asked)
+        if readable is None:
+            return
+        message = readable.message
+        if not message.group_id:
+            readable.reply(self._groups.refusal(request, message, ErrorCode.INVALID_GROUP_ID))
+            return
         if message.producer_id < 0 or message.producer_epoch < 0:
             # Such a transaction has no producer, and no marker would ever end it.
-            self._groups.refuse(request, message, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-            return
-        readable = self._groups.readable(request, message)
-        if readable.refused and not readable.message.topics:
-            readable.reply({"topics": ()})
+            error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            readable.reply(self._groups.refusal(request, message, error))
             return
         beginning = self._beginning(message)
         if beginning is None:
             self._groups.ask_for(request, readable)
             return
         request.connection.hold()
-        request.connection.server.spawn(self._verify(request, readable, beginning))
+        request.connection.server.spawn(self._verify(request, asked, beginning))
+
+    def _readable(self, request: Request, message: Any) -> Readable | None:
+        """What of it its sender may commit. None if that is nothing, and it is answered."""
+        rights = request.rights
+        for need, name in (
+            (needs.WRITE_TRANSACTION, message.transactional_id),
+            (needs.READ_GROUP, message.group_id),
+        ):
+            if not need.met(rights, name):
+                self._groups.refuse(request, message, need.denied)
+                return None
+        readable = self._groups.readable(request, message)
+        if not readable.message.topics:
+            readable.reply({"topics": ()})
+            return None
+        return readable
 
     def _beginning(self, message: Any) -> Beginning | None:
         try:
@@ -73,13 +86,15 @@ class TxnOffsetCommitHandler:
         )
         return None if verified is None else Beginning(live.partition, verified)
 
-    async def _verify(self, request: Request, readable: Readable, beginning: Beginning) -> None:
-        message = readable.message
+    async def _verify(self, request: Request, message: Any, beginning: Beginning) -> None:
         try:
             verdicts = await self._verifier.verify(
                 message.transactional_id, {0: beginning}, add=request.version >= IMPLICIT_ADD_FROM
             )
             if request.connection.closed:
+                return
+            readable = self._readable(request, message)  # a right may be gone meanwhile
+            if readable is None:
                 return
             if verdicts.refused:
                 error = client_error(
@@ -87,7 +102,7 @@ class TxnOffsetCommitHandler:
                     knows_abortable=request.version >= ABORTABLE_FROM,
                     try_again=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 )
-                readable.reply(self._groups.refusal(request, message, error.code))
+                readable.reply(self._groups.refusal(request, readable.message, error.code))
             else:
                 self._groups.ask_for(request, readable)
         except Exception:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.controller.acls import acl_of
 from ottla.controller.draft import Draft
 from ottla.events.audit import Audited
+from ottla.metadata.features import KRAFT_VERSION
 from ottla.metadata.records import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -17,11 +18,13 @@ from ottla.metadata.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -44,6 +47,9 @@ OPERATIONS: Final[Mapping[ApiKey, AclOperation]] = {
     ApiKey.CREATE_ACLS: AclOperation.ALTER,
     ApiKey.DELETE_ACLS: AclOperation.ALTER,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AclOperation.ALTER,
+    ApiKey.CREATE_DELEGATION_TOKEN: AclOperation.CREATE_TOKENS,
+    ApiKey.RENEW_DELEGATION_TOKEN: AclOperation.ALTER,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: AclOperation.DELETE,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: AclOperation.ALTER,
     ApiKey.ELECT_LEADERS: AclOperation.ALTER,
     ApiKey.UPDATE_FEATURES: AclOperation.ALTER,
@@ -69,6 +75,8 @@ def audited_changes(asked: Asked, draft: Draft) -> Iterator[Audited]:
     if operation is None:
         return
     changed = dict.fromkeys(each for record in draft.records for each in _changed(record, draft))
+    if draft.kraft_version is not None:  # the quorum writes no metadata record for it
+        changed[f"Feature:{KRAFT_VERSION}={draft.kraft_version}"] = None
     for resource in changed:
         yield Audited(
             "change",
@@ -78,6 +86,7 @@ def audited_changes(asked: Asked, draft: Draft) -> Iterator[Audited]:
             api=APIS[asked.api].name,
             operation=operation.name,
             resource=resource,
+            cause=_passed_on(asked),
         )
 
 
@@ -92,7 +101,12 @@ def audited_voter_change(asked: Asked, voter: str) -> Audited:
         api=APIS[asked.api].name,
         operation=OPERATIONS[asked.api].name,
         resource=f"Voter:{sign}{voter}",
+        cause=_passed_on(asked),
     )
+
+
+def _passed_on(asked: Asked) -> str | None:
+    return None if asked.passed_on_by is None else f"passed on by {asked.passed_on_by}"
 
 
 def _changed(record: MetadataRecord, draft: Draft) -> Iterator[str]:
@@ -121,6 +135,12 @@ def _changed(record: MetadataRecord, draft: Draft) -> Iterator[str]:
         case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
             sign = "+" if isinstance(record, UserScramCredentialRecord) else "-"
             yield f"User:{record.name} {sign}{MECHANISMS.get(record.mechanism, record.mechanism)}"
+        case DelegationTokenRecord():
+            # Not its id: with it somebody could try to log in.
+            yield f"DelegationToken:+{record.owner}"
+        case RemoveDelegationTokenRecord():
+            if (token := before.delegation_tokens.get(record.token_id)) is not None:
+                yield f"DelegationToken:-{token.owner}"
         case FeatureLevelRecord():
             yield f"Feature:{record.name}={record.feature_level}"
         case UnregisterBrokerRecord():

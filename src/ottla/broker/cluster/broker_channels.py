@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla.broker.cluster.metadata_cache import BrokerAddress, ClusterView
+from ottla.broker.cluster.node_channels import open_channel
 from ottla.metadata.image import MetadataImage
 from ottla.runtime import Network
 from ottla.wire.apis import ApiKey
@@ -43,8 +44,8 @@ class BrokerChannels:
             if known is not None and known[0] == address and not known[1].closed:
                 return known[1]
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                channel = await Channel.open(
-                    self._network, address.host, address.port, self._client_id
+                channel = await open_channel(
+                    self._network, broker, address.host, address.port, self._client_id
                 )
                 try:
                     await channel.negotiate(CONNECT_TIMEOUT_S)

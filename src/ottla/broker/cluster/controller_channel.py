@@ -3,7 +3,8 @@
 It is opened when first needed and follows the quorum's leader. A request is tried again on NOT_CONTROLLER and on a lost
 connection until its time is over. If an answer was lost and the request is repeated, the second one finds everything as
 it shall be, or the controller refuses it (partition epochs, names that exist already). The few of which that is not so
-(`ControllerApi.is_repeatable`) are not repeated once they were sent. Kafka repeats these, too.
+(`ControllerApi.is_repeatable`) are not repeated once they were sent. Kafka repeats these, too. Two controllers at most are
+asked for a large one: perhaps the first has lost its leadership by the work.
 """
 
 from __future__ import annotations
@@ -11,16 +12,23 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, refusal
+from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, records_asked, refusal
+from ottla.broker.cluster.controller_rights import WhollyDenied, check_some
+from ottla.broker.cluster.node_channels import DialledNode, open_channel
 from ottla.broker.server.connections import Request
 from ottla.broker.server.deadlines import is_set_within
+from ottla.broker.server.large_requests import LARGE_BYTES, LARGE_RECORDS
 from ottla.broker.server.registration import serves
 from ottla.config import Settings
+from ottla.controller.draft import limit_records
+from ottla.metadata.image import MetadataImage
 from ottla.runtime import Runtime
 from ottla.security.principal_data import principal_to_bytes
+from ottla.security.principals import Principal
+from ottla.security.rights import Rights
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.channel import Channel
@@ -38,6 +46,11 @@ FORWARD_TIMEOUT_S = 30.0
 MAYBE_DONE = (
     "the connection to the controller was lost before it answered: it may have done this, or not"
 )
+MANY_ASKED = "the controllers that were asked lost their leadership meanwhile: they may have done this, or not"
+UNDER_WAY_MAX = 8
+"""So many requests of one principal are with the controller, beside a large one, where rights count."""
+CONTROLLERS_MAX = 2
+"""So many may be asked for one large request."""
 FRAME_SIZE_BYTES = 4
 """A request within an Envelope has no size before it."""
 
@@ -60,19 +73,45 @@ class LeaderInfo(Protocol):
 
     on_leader: list[Callable[[int | None, int], None]]
 
-    def leader_endpoint(self) -> tuple[str, int] | None: ...
+    @property
+    def image(self) -> MetadataImage: ...
+
+    def leader_endpoint(self) -> DialledNode | None: ...
+
+
+class _Line:
+    """What one principal asks of the controller. Of the large requests one is with it, of the others a few."""
+
+    def __init__(self, owner: Principal) -> None:
+        self.owner = owner
+        self.large = asyncio.Semaphore(1)
+        self.others = asyncio.Semaphore(UNDER_WAY_MAX)
+        self.length = 0
+        """Of those that are with the controller, and those that wait."""
 
 
 class ControllerChannel:
-    def __init__(self, settings: Settings, runtime: Runtime, quorum: LeaderInfo) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        quorum: LeaderInfo,
+        *,
+        for_large: ControllerChannel | None = None,
+    ) -> None:
+        """`for_large`: what carries large requests in its place."""
+        self._for_large = for_large or self
         self._clock = runtime.clock
         self._network = runtime.network
         self._quorum = quorum
         self._client_id = str(settings.node_id)
         self._channel: Channel | None = None
-        self._connected_to: tuple[str, int] | None = None
+        self._connected_to: DialledNode | None = None
         self._opening = asyncio.Lock()
+        self._lines: dict[Principal, _Line] = {}
         self._leader_changed = asyncio.Event()
+        self._epoch = -1
+        """Of the leader that was heard of last."""
         self.on_lost: list[Callable[[], None]] = []
         """Called when the connection is lost or the leader is another one."""
         quorum.on_leader.append(self._leader_moved)
@@ -82,6 +121,8 @@ class ControllerChannel:
             self._quorum.on_leader.remove(self._leader_moved)
         if self._channel is not None:
             self._channel.close()
+        if self._for_large is not self:
+            await self._for_large.stop()
 
     async def request(
         self,
@@ -91,22 +132,30 @@ class ControllerChannel:
         version: int | None = None,
         timeout_s: float,
         may_repeat: bool = True,
+        is_large: bool = False,
     ) -> Any:
         """The answer of an active controller. TimeoutError when none could be had in time, or if the request was sent, its
-        answer is lost, and it must not be repeated."""
+        answer is lost, and it must not be repeated (again)."""
         end = self._clock.monotonic() + timeout_s
-        tries = 0
+        tries = lost = 0
+        asked: set[int] = set()  # the epochs of the controllers
         while (remaining := end - self._clock.monotonic()) > 0:
             self._leader_changed.clear()
-            is_sent = False
+            epoch, is_sent = self._epoch, False
+            if is_large and (lost >= CONTROLLERS_MAX or len({*asked, epoch}) > CONTROLLERS_MAX):
+                raise TimeoutError(MANY_ASKED)
             try:
                 channel = await self._open_channel(remaining)
                 remaining = max(0.001, end - self._clock.monotonic())
+                if epoch != self._epoch:
+                    raise ConnectionError("the leader is another one now")
+                asked.add(epoch)
                 is_sent = True
                 answer = await channel.request(
                     api_key, fields, version=version, timeout_s=remaining
                 )
             except (OSError, InvalidFrame) as error:  # after a TimeoutError the loop ends
+                lost += is_sent
                 logger.debug(
                     "request to the controller failed api=%s error=%s", api_key.name, error
                 )
@@ -132,13 +181,23 @@ class ControllerChannel:
         return messages.read_response(api_key, version, answer, start)
 
     async def _passed_on(
-        self, inner: ApiKey, envelope: Mapping[str, Any], timeout_s: float
+        self,
+        inner: ApiKey,
+        envelope: Mapping[str, Any],
+        timeout_s: float,
+        *,
+        is_large: bool = False,
     ) -> memoryview:
         """The controller's answer to the request in an envelope."""
         api = CONTROLLER_APIS.get(inner)
         may_repeat = api is None or api.is_repeatable
-        answer = await self.request(
-            ApiKey.ENVELOPE, envelope, timeout_s=timeout_s, may_repeat=may_repeat
+        way = self._for_large if is_large else self
+        answer = await way.request(
+            ApiKey.ENVELOPE,
+            envelope,
+            timeout_s=timeout_s,
+            may_repeat=may_repeat,
+            is_large=is_large,
         )
         if answer.error_code != ErrorCode.NONE or answer.response_data is None:
             raise KafkaError(ErrorCode(int(answer.error_code)), "the controller refused it")
@@ -148,15 +207,86 @@ class ControllerChannel:
     def forward(self, request: Request) -> None:
         """Each API that the controller decides for clients: answer with what the active controller makes of the request
         (Envelope 0). Versions are said where it is decided, in `controller_commands`."""
-        assert APIS[ApiKey(request.header.api_key)].forwarded
+        key = ApiKey(request.header.api_key)
+        assert APIS[key].forwarded
         message = request.message()
+        records = records_asked(key, message)
+        try:
+            limit_records(records)
+        except KafkaError as error:
+            request.respond(refusal(key, message, error))
+            return
+        is_large = len(request.frame) > LARGE_BYTES or records > LARGE_RECORDS
+        rights, owner = request.rights, request.connection.principal
+        is_checked = rights is not None and (is_large or owner in self._lines)
+        if rights is not None and is_checked and self._is_denied(request, message, rights):
+            return
         fields = _envelope(request, bytes(request.frame))
-        request.connection.server.spawn(self._forward(request, message, fields))
+        work = self._forward(request, message, fields, is_large)
+        if is_large or rights is not None:
+            work = self._in_line(request, work, is_large)
+        request.connection.server.spawn(work)
 
-    async def _forward(self, request: Request, message: Any, fields: Mapping[str, Any]) -> None:
+    def _is_denied(self, request: Request, message: Any, rights: Rights) -> bool:
+        """Of a large request, or of one who has others with the controller: answer it, if its client has no right to any of it.
+        The controller would say the same, but it has the work of all brokers. A single one is left to it: it may have ACLs that
+        this broker has not heard of yet."""
+        key = ApiKey(request.header.api_key)
+        try:
+            check_some(key, message, rights, self._quorum.image)
+        except WhollyDenied as denial:
+            request.respond(denial.answer)
+        except KafkaError as error:
+            request.respond(refusal(key, message, error))
+        else:
+            return False
+        return True
+
+    def _in_line(
+        self, request: Request, work: Coroutine[Any, Any, None], is_large: bool
+    ) -> Coroutine[Any, Any, None]:
+        """Of one principal, one large request is with the controller, and a few others. They are answered in order there, and what
+        is behind them may be of somebody else. A new controller is not asked for all of them at once."""
+        owner = request.connection.principal
+        line = self._lines.setdefault(owner, _Line(owner))
+        line.length += 1
+        waits = is_large or line.length > UNDER_WAY_MAX
+        if waits:
+            request.connection.hold()
+        return self._when_its_turn_comes(request, line, work, is_large=is_large, waits=waits)
+
+    async def _when_its_turn_comes(
+        self,
+        request: Request,
+        line: _Line,
+        work: Coroutine[Any, Any, None],
+        *,
+        is_large: bool,
+        waits: bool,
+    ) -> None:
+        connection = request.connection
+        try:
+            async with line.large if is_large else line.others:
+                if waits and not is_large:
+                    waits = False
+                    connection.release()
+                await work
+        finally:
+            work.close()  # it may not have begun
+            if waits:
+                connection.release()
+            line.length -= 1
+            if not line.length:
+                del self._lines[line.owner]
+
+    async def _forward(
+        self, request: Request, message: Any, fields: Mapping[str, Any], is_large: bool
+    ) -> None:
         header = request.header
         try:
-            inner = await self._passed_on(ApiKey(header.api_key), fields, FORWARD_TIMEOUT_S)
+            inner = await self._passed_on(
+                ApiKey(header.api_key), fields, FORWARD_TIMEOUT_S, is_large=is_large
+            )
             _, body = read_response_header(header.api_key, header.api_version, inner)
             if header.api_key in MUTATING:
                 request.throttle(int.from_bytes(inner[body : body + 4]) / 1000)
@@ -180,7 +310,7 @@ class ControllerChannel:
                     return self._channel
                 self._channel.abort("the leader is another one now")
             async with asyncio.timeout(timeout_s):
-                channel = await Channel.open(self._network, *target, self._client_id)
+                channel = await open_channel(self._network, *target, self._client_id)
                 channel.on_close.append(lambda reason: self._lost(channel))
                 self._channel, self._connected_to = channel, target
                 await channel.negotiate(timeout_s)
@@ -195,6 +325,7 @@ class ControllerChannel:
     def _leader_moved(self, leader: int | None, epoch: int) -> None:
         """Requests at a former leader, which may never be answered if it is paused, begin again at the new one."""
         self._leader_changed.set()
+        self._epoch = epoch
         target = self._quorum.leader_endpoint()
         if self._channel is not None and target is not None and target != self._connected_to:
             self._channel.abort("the leader is another one now")

@@ -53,6 +53,10 @@ class ControllerApi(NamedTuple):
     this version and later are refused, and older ones are delayed (KIP-599)."""
     by_whom: bool = False
     """Set if who asks decides, and not a right on the cluster: `decide` also gets `caller` and `wall_ms`."""
+    by_way_of: bool = False
+    """Set if it matters whether a broker has forwarded the request: `decide` also gets `is_forwarded`."""
+    records: Callable[[Any], int] = lambda message: 0
+    """How many records the request asks for, at least, if all of it is granted. Known before it is decided, and by a broker."""
     is_repeatable: bool = True
     """False: done twice, it has two effects. So it is not repeated if it may have been done already, and whoever asked is told
     REQUEST_TIMED_OUT. Of all others the second one finds everything as it shall be, or is refused."""
@@ -63,6 +67,9 @@ class ControllerApi(NamedTuple):
 
 def _register_broker(controller: Controller, message: Any, now: float) -> ControllerResult:
     """BrokerRegistration 0-4. Before version 2 a broker names no directories, and is refused."""
+    if field(message, "is_migrating_zk_broker", False):
+        why = "brokers that still use ZooKeeper are not registered"
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, why)
     request = Registration(
         broker_id=message.broker_id,
         cluster_id=message.cluster_id,
@@ -72,6 +79,7 @@ def _register_broker(controller: Controller, message: Any, now: float) -> Contro
         rack=message.rack,
         log_dirs=_ids(field(message, "log_dirs", ())),
         previous_broker_epoch=field(message, "previous_broker_epoch", -1),
+        has_log_dirs_away=bool(message.ottla_log_dirs_away),
     )
     return controller.register_broker(request, now)
 
@@ -288,7 +296,7 @@ def _warn_of_traps(
 
 
 def _refuse_topics(message: Any, error: KafkaError) -> Fields:
-    rows = [{"name": topic.name, **_failure(error)} for topic in message.topics]
+    rows = [{"name": topic.name, "configs": (), **_failure(error)} for topic in message.topics]
     return {"topics": rows}
 
 
@@ -354,13 +362,16 @@ def _refuse_partitions(message: Any, error: KafkaError) -> Fields:
 # Settings
 
 
-def _alter_configs(controller: Controller, message: Any, now: float) -> ControllerResult:
+def _alter_configs(
+    controller: Controller, message: Any, now: float, *, is_forwarded: bool
+) -> ControllerResult:
     """AlterConfigs 0-2."""
     wanted = [
         ConfigChanges(
             resource.resource_type,
             resource.resource_name,
             tuple(ConfigChange(c.name, Operation.SET, c.value) for c in resource.configs),
+            is_forwarded,
         )
         for resource in message.resources
     ]
@@ -368,7 +379,7 @@ def _alter_configs(controller: Controller, message: Any, now: float) -> Controll
 
 
 def _incremental_alter_configs(
-    controller: Controller, message: Any, now: float
+    controller: Controller, message: Any, now: float, *, is_forwarded: bool
 ) -> ControllerResult:
     """IncrementalAlterConfigs 0-1."""
     wanted = [
@@ -376,6 +387,7 @@ def _incremental_alter_configs(
             resource.resource_type,
             resource.resource_name,
             tuple(ConfigChange(c.name, c.config_operation, c.value) for c in resource.configs),
+            is_forwarded,
         )
         for resource in message.resources
     ]
@@ -554,7 +566,7 @@ def _refuse_token(message: Any, error: KafkaError) -> Fields:
 
 
 def _update_features(controller: Controller, message: Any, now: float) -> ControllerResult:
-    """UpdateFeatures 0-2. Version 0 says only whether a downgrade is allowed. Left out: another kraft.version, and
+    """UpdateFeatures 0-2. Version 0 says only whether a downgrade is allowed. Left out:
     leaders elected without eligible leader replicas."""
     wanted = []
     for update in message.feature_updates:
@@ -566,8 +578,35 @@ def _update_features(controller: Controller, message: Any, now: float) -> Contro
 
 
 def _refuse_features(message: Any, error: KafkaError) -> Fields:
-    rows = [{"feature": each.feature, **_failure(error)} for each in message.feature_updates]
-    return {**_failure(error), "results": rows}
+    """One wrong update fails all of them, so that none has a result of its own."""
+    return {**_failure(error), "results": ()}
+
+
+# How much is asked for
+
+
+def _records_of_new_topics(message: Any) -> int:
+    return sum(
+        1 + len(topic.configs) + max(1, topic.num_partitions, len(topic.assignments))
+        for topic in message.topics
+    )
+
+
+def _records_of_deletions(message: Any) -> int:
+    return len(field(message, "topics", None) or field(message, "topic_names", ()))
+
+
+def _records_of_partitions(message: Any) -> int:
+    return sum(max(1, len(topic.assignments or ())) for topic in message.topics)
+
+
+def _records_of_configs(message: Any) -> int:
+    return sum(max(1, len(resource.configs)) for resource in message.resources)
+
+
+def records_asked(key: ApiKey, message: Any) -> int:
+    api = CONTROLLER_APIS.get(key)
+    return 0 if api is None else api.records(message)
 
 
 # Refusals
@@ -596,14 +635,28 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi] = {
     ApiKey.ELECT_LEADERS: ControllerApi(_elect_leaders, _refuse_election),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerApi(_alter_reassignments, _refuse_with_message),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ControllerApi(_list_reassignments, _refuse_with_message),
-    ApiKey.CREATE_TOPICS: ControllerApi(_create_topics, _refuse_topics, strict_from=6),
-    ApiKey.DELETE_TOPICS: ControllerApi(_delete_topics, _refuse_deletion, strict_from=5),
-    ApiKey.CREATE_PARTITIONS: ControllerApi(_create_partitions, _refuse_partitions, strict_from=3),
-    ApiKey.ALTER_CONFIGS: ControllerApi(_alter_configs, _refuse_configs),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: ControllerApi(_incremental_alter_configs, _refuse_configs),
+    ApiKey.CREATE_TOPICS: ControllerApi(
+        _create_topics, _refuse_topics, strict_from=6, records=_records_of_new_topics
+    ),
+    ApiKey.DELETE_TOPICS: ControllerApi(
+        _delete_topics, _refuse_deletion, strict_from=5, records=_records_of_deletions
+    ),
+    ApiKey.CREATE_PARTITIONS: ControllerApi(
+        _create_partitions, _refuse_partitions, strict_from=3, records=_records_of_partitions
+    ),
+    ApiKey.ALTER_CONFIGS: ControllerApi(
+        _alter_configs, _refuse_configs, by_way_of=True, records=_records_of_configs
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ControllerApi(
+        _incremental_alter_configs, _refuse_configs, by_way_of=True, records=_records_of_configs
+    ),
     ApiKey.ALTER_CLIENT_QUOTAS: ControllerApi(_alter_client_quotas, _refuse_quotas),
-    ApiKey.CREATE_ACLS: ControllerApi(_create_acls, _refuse_new_acls),
-    ApiKey.DELETE_ACLS: ControllerApi(_delete_acls, _refuse_acl_filters),
+    ApiKey.CREATE_ACLS: ControllerApi(
+        _create_acls, _refuse_new_acls, records=lambda message: len(message.creations)
+    ),
+    ApiKey.DELETE_ACLS: ControllerApi(
+        _delete_acls, _refuse_acl_filters, records=lambda message: len(message.filters)
+    ),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ControllerApi(
         _alter_scram_credentials, _refuse_scram_credentials
     ),

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 from ottla.metadata.image import MetadataImage
@@ -28,11 +28,14 @@ from ottla.security.operations import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.security.rights import Rights
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import KafkaError
-from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC, UNLISTED_TOPICS
 from ottla.wire.messages import field
 from ottla.wire.types import ZERO_UUID
 
 Fields: TypeAlias = dict[str, Any]
+
+NOT_IN_TABLE: Final = frozenset({ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN})  # fmt: skip
+"""Who asks decides about these, and not only a right (`token_requests`)."""
 
 
 def check_cluster(key: ApiKey, rights: Rights | None) -> None:
@@ -60,6 +63,34 @@ class PiecewiseNeeds(NamedTuple):
     """Takes from the answers what this principal may not see."""
 
 
+class WhollyDenied(Exception):
+    """Nothing of a request is allowed: this is the answer."""
+
+    def __init__(self, answer: Fields) -> None:
+        self.answer = answer
+
+
+def check_some(key: ApiKey, message: Any, rights: Rights, image: MetadataImage) -> None:
+    """WhollyDenied, or KafkaError of the whole request, if the controller would allow nothing of it."""
+    if key in NOT_IN_TABLE:
+        return
+    pieces = PIECEWISE.get(key)
+    if pieces is None:
+        check_cluster(key, rights)
+        return
+    allowed, refused = pieces.allow(message, rights, image)
+    if refused and not pieces_of(allowed):
+        raise WhollyDenied({pieces.rows: list(refused)})
+
+
+def pieces_of(message: Any) -> Sequence[Any]:
+    """The things that a request names, of which each is decided for itself."""
+    for name in ("resources", "topics", "topic_names"):
+        if (found := field(message, name, None)) is not None:
+            return cast(Sequence[Any], found)
+    raise AssertionError(f"{message} is not decided piece by piece")
+
+
 def _refuse(need: Need, message: str | None = None) -> Fields:
     return {"error_code": need.denied, "error_message": message}
 
@@ -74,12 +105,18 @@ def _create_topics(message: Any, rights: Rights, image: MetadataImage) -> Allowe
     left, refused = [], []
     for topic in message.topics:
         name = topic.name
-        if name in passed or needs.CREATE_TOPIC.met(rights, name):
+        if name in passed or _may_create(name, rights):
             left.append(topic)
         else:
             why = _refuse(needs.CREATE_TOPIC, "Authorization failed.")
             refused.append({"name": name, "topic_id": ZERO_UUID, **why})
     return Allowed(replace(message, topics=tuple(left)), refused)
+
+
+def _may_create(name: str, rights: Rights) -> bool:
+    """Brokers make the audit and the event log. Somebody else's would be kept for as long as he likes."""
+    need = needs.besides(AclOperation.CREATE, name)
+    return needs.CREATE_TOPIC.met(rights, name) and (need is None or need.met(rights))
 
 
 def _hide_settings(rows: list[Fields], rights: Rights, random: Random) -> list[Fields]:
@@ -98,8 +135,7 @@ def _hide_settings(rows: list[Fields], rights: Rights, random: Random) -> list[F
 
 
 def _delete_topics(message: Any, rights: Rights, image: MetadataImage) -> Allowed:
-    if rights.sees(AclOperation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
-        return Allowed(message, ())
+    of_all = rights.sees(AclOperation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
     is_by_name_only = field(message, "topics", None) is None  # up to version 5
     topics = message.topic_names if is_by_name_only else message.topics
     keys = [(t, None) if is_by_name_only else (t.name, t.topic_id) for t in topics]
@@ -109,6 +145,8 @@ def _delete_topics(message: Any, rights: Rights, image: MetadataImage) -> Allowe
         row = None
         if (name, topic_id) in doubled or (name is not None and topic_id is not None):
             pass  # the controller refuses it for what it is
+        elif of_all:
+            row = _undeletable_log(name, topic_id, rights, image)
         elif name is not None:
             row = _undeletable_name(name, rights, image)
         else:
@@ -119,6 +157,17 @@ def _delete_topics(message: Any, rights: Rights, image: MetadataImage) -> Allowe
             refused.append(row)
     changed = {"topic_names" if is_by_name_only else "topics": tuple(left)}
     return Allowed(replace(message, **changed), refused)
+
+
+def _undeletable_log(
+    name: str | None, topic_id: UUID | None, rights: Rights, image: MetadataImage
+) -> Fields | None:
+    """Who may delete all topics must not be able to remove what is recorded about him."""
+    known = image.topics_by_id.get(topic_id or ZERO_UUID) if name is None else None
+    found = name if known is None else known.name
+    if found not in UNLISTED_TOPICS or needs.CHANGE_AUDIT.met(rights):
+        return None
+    return {"name": found, "topic_id": topic_id or ZERO_UUID, **_refuse(needs.DELETE_TOPIC)}
 
 
 def _undeletable_name(name: str, rights: Rights, image: MetadataImage) -> Fields | None:

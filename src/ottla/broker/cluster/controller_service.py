@@ -25,8 +25,14 @@ from uuid import UUID
 
 from ottla.balance.load import BrokerLoad, ClusterLoads
 from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInfo
-from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, Fields, refusal
-from ottla.broker.cluster.controller_rights import PIECEWISE, Allowed, check_cluster
+from ottla.broker.cluster.controller_commands import (
+    CONTROLLER_APIS,
+    Fields,
+    records_asked,
+    refusal,
+)
+from ottla.broker.cluster.controller_rights import PIECEWISE, Allowed, check_cluster, pieces_of
+from ottla.broker.cluster.describe_quorum import as_asked
 from ottla.broker.cluster.probe import Probe, is_refused
 from ottla.broker.cluster.raft_wire import (
     read_add_voter,
@@ -35,6 +41,7 @@ from ottla.broker.cluster.raft_wire import (
 )
 from ottla.broker.cluster.token_requests import Caller, caller_of
 from ottla.broker.server.connections import Request, ServerConnection
+from ottla.broker.server.large_requests import LARGE_BYTES, LARGE_RECORDS, Used
 from ottla.broker.server.quotas import ClientQuotas, Mutations
 from ottla.broker.server.registration import serves
 from ottla.config import (
@@ -48,7 +55,7 @@ from ottla.config.client_metrics_settings import RefusedSubscription, subscripti
 from ottla.config.dynamic import NotDynamic, validate_broker_config
 from ottla.controller.committed_events import KINDS, committed_events
 from ottla.controller.controller import Controller
-from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
+from ottla.controller.draft import ControllerConfig, ControllerResult, Draft, limit_records
 from ottla.controller.elections import ChangeRule
 from ottla.events.audit import Audited
 from ottla.events.controller import (
@@ -108,7 +115,14 @@ class MetadataLog(LeaderInfo, Protocol):
     @property
     def next_offset(self) -> int: ...
 
+    @property
+    def kraft_version(self) -> int: ...
+
     def append(self, records: Sequence[MetadataRecord]) -> tuple[int, asyncio.Future[int]]: ...
+
+    def check_kraft_version(self, version: int) -> None: ...
+
+    def upgrade_kraft_version(self, version: int) -> asyncio.Future[int]: ...
 
     def describe(self) -> Mapping[str, Any]: ...
 
@@ -135,6 +149,7 @@ class ControllerService:
             replace(controller_config(settings, quorum.cluster_id), change=change),
             runtime.random,
             lambda: quorum.next_offset,
+            quorum,
         )
         self._events = runtime.events
         self._quotas = ClientQuotas(
@@ -202,23 +217,33 @@ class ControllerService:
     def _run(
         self, command: Callable[[], ControllerResult], asked: Asked | None = None
     ) -> ControllerResult:
-        """Decide and append. A controller whose records the quorum does not take is one no longer."""
+        """Decide and append. A controller whose records the quorum does not take is one no longer, unless it asked for
+        more than a batch can hold: that is an error of the request."""
         next_offset = self._quorum.next_offset
         before = self._controller.image
         result = command()
-        if result.records:
-            try:
+        try:
+            if result.records:
                 offset, self._last_append = self._quorum.append(result.records)
-            except KafkaError:
+                assert offset == next_offset, f"appended at {offset}, decided for {next_offset}"
+            if result.kraft_version is not None:
+                self._last_append = self._quorum.upgrade_kraft_version(result.kraft_version)
+        except KafkaError as error:
+            if error.code == ErrorCode.RECORD_LIST_TOO_LARGE:
+                self._controller.withdraw(before)
+            else:
                 self._deactivate()
-                raise
-            assert offset == next_offset, f"appended at {offset}, decided for {next_offset}"
+            raise
+        if result.writes and self._last_append is not None:
             self._last_append.add_done_callback(partial(self._appended, result.draft, asked))
         for event in result.events:
             if isinstance(event, BrokerFenced):
                 _tell_of_fenced(event, before, result.records)
             self._events.emit(event)
-        self._set_timer()
+        if self._timer is None:
+            # Otherwise the next tick comes early enough. A heartbeat only moves deadlines away, and to look for the
+            # nearest of all sessions each time would make it cost as much as there are brokers.
+            self._set_timer()
         return result
 
     def _appended(
@@ -253,8 +278,11 @@ class ControllerService:
         more: dict[str, Any] = {} if mutations is None else {"permit": mutations.permit}
         if api.by_whom:
             more = {"caller": caller, "wall_ms": self._runtime.clock.wall_ms()}
+        if api.by_way_of:
+            more["is_forwarded"] = asked is not None and asked.listener is None
         try:
             allowed, refused = Allowed(message, ())
+            limit_records(api.records(message))  # before each piece of it is looked at
             if api.by_whom:
                 pass  # `decide` checks it
             elif needs is None:
@@ -266,17 +294,21 @@ class ControllerService:
             )
         except KafkaError as error:
             logger.info("request refused api=%s error=%s", key.name, error)
-            return api.refuse(message, error), self._last_append
+            is_denied = error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return api.refuse(message, error), None if is_denied else self._last_append
         response = result.response
+        append = self._last_append
         if needs is not None and rights is not None:
+            if refused and not pieces_of(allowed):
+                append = None  # a denial depends on no change: it waits for none, and nobody asks the next controller again
             rows = [*response[needs.rows], *refused]
             if needs.hide is not None:
                 rows = needs.hide(rows, rights, self._runtime.random)
             response = {**response, needs.rows: rows}
         if mutations is not None and mutations.delay > 0.0:
             throttle = {"throttle_time": math.ceil(mutations.delay * 1000)}
-            return {**response, **throttle}, self._last_append
-        return response, self._last_append
+            return {**response, **throttle}, append
+        return response, append
 
     def _mutations(
         self, key: ApiKey, header: RequestHeader, principal: Principal
@@ -315,9 +347,11 @@ class ControllerService:
         answer, append = self._execute(key, message, caller_of(request, self._settings), asked)
         if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
             self._watch(request.connection, message.broker_id)
-            self._loads.heard(message.broker_id, message.ottla_load, self._now())
+            text = message.ottla_load.decode(errors="replace")
+            self._loads.heard(message.broker_id, text, self._now())
             if message.ottla_asks:
-                answer["ottla_loads"] = self._loads.as_text(self._unfenced(), self._now())
+                loads = self._loads.as_text(self._unfenced(), self._now())
+                answer["ottla_loads"] = loads.encode()
         if append is None or append.done():
             request.respond(answer)
         else:
@@ -336,12 +370,44 @@ class ControllerService:
         the client's quota. Its answer is passed back as bytes; that this is not the active controller is said outside,
         for the broker to try another."""
         envelope = request.message()
+        large, began = request.connection.server.large, self._now()
+        used: Used | None = None
+        if large is not None and request.rights is not None:
+            used = large.used_by(bytes(envelope.request_principal or b""))
+        is_large = len(envelope.request_data) > LARGE_BYTES
+        if is_large or (used is not None and used.is_much(began)):
+            self._in_turn(request, envelope, lambda: self._answer_client(request, envelope))
+            return
+        self._answer_client(request, envelope)
+        if used is not None:
+            used.add(began, self._now())
+
+    def _in_turn(self, request: Request, envelope: Any, work: Callable[[], None]) -> None:
+        """With the large requests of others, one at a time."""
+
+        def begin() -> None:
+            try:
+                work()
+            except Exception:
+                request.connection.fail(request)
+
+        large = request.connection.server.large
+        if large is None:
+            work()
+        else:
+            owner = bytes(envelope.request_principal or b"")
+            large.add(owner, len(envelope.request_data), begin)
+
+    def _answer_client(self, request: Request, envelope: Any) -> None:
+        if request.connection.closed:
+            return
         try:
             check_cluster(ApiKey.ENVELOPE, request.rights)
             client = _client_of(envelope)
-            header, message = _forwarded(bytes(envelope.request_data))
             if not self._controller.active:
+                # Before it is read: who looks for the controller asks every node with all that it has.
                 raise KafkaError(ErrorCode.NOT_CONTROLLER)
+            header, message = _forwarded(bytes(envelope.request_data))
         except KafkaError as error:
             logger.log(
                 logging.DEBUG if error.code is ErrorCode.NOT_CONTROLLER else logging.INFO,
@@ -354,33 +420,73 @@ class ControllerService:
         rights = request.rights
         if rights is not None:
             rights = rights.on_behalf_of(*client, header.api_key)
-        request.run(self._answer_envelope(header, message, client, rights))
+        asked = Asked(
+            ApiKey(header.api_key),
+            client.principal,
+            client.host,
+            None,
+            header.client_id,
+            passed_on_by=str(request.connection.principal),
+        )
 
-    async def _answer_envelope(
-        self, header: RequestHeader, message: Any, client: ForwardedClient, rights: Rights | None
-    ) -> Mapping[str, Any]:
-        key = ApiKey(header.api_key)
-        asked = Asked(key, client.principal, client.host, None, header.client_id)
-        if key is ApiKey.DESCRIBE_QUORUM:
-            answer = self._described_quorum(rights)
-        elif key in VOTER_CHANGES:
-            answer = await self._change_voters(asked, message, rights)
+        def decide() -> None:
+            self._decide_for_client(request, header, message, asked, rights)
+
+        is_short = len(envelope.request_data) <= LARGE_BYTES
+        if is_short and records_asked(asked.api, message) > LARGE_RECORDS:
+            self._in_turn(request, envelope, decide)
         else:
-            mutations = self._mutations(key, header, client.principal)
-            caller = Caller(client.principal, rights, None)
+            decide()
+
+    def _decide_for_client(
+        self,
+        request: Request,
+        header: RequestHeader,
+        message: Any,
+        asked: Asked,
+        rights: Rights | None,
+    ) -> None:
+        """At once, with the answer's bytes: what is long was given its turn for all of this work."""
+        key = asked.api
+        if key in VOTER_CHANGES:
+            request.run(self._changed_voters(header, message, asked, rights))
+            return
+        append = None
+        if key is ApiKey.DESCRIBE_QUORUM:
+            answer = self._described_quorum(message, rights)
+        else:
+            mutations = self._mutations(key, header, asked.principal)
+            caller = Caller(asked.principal, rights, None)
             answer, append = self._execute(key, message, caller, asked, mutations)
             if append is None and not self._controller.active:
-                return {"error_code": ErrorCode.NOT_CONTROLLER}
-            if append is not None:
-                # Once it is committed it is done, also if another controller is active by then.
-                await asyncio.wait([append])
-                if _failure_of(append) is not None:
-                    if CONTROLLER_APIS[key].is_repeatable:
-                        return {"error_code": ErrorCode.NOT_CONTROLLER}
-                    answer = CONTROLLER_APIS[key].refuse(message, _maybe_done())
-        head = response_header(key, header.api_version, header.correlation_id)
-        body = messages.write_response(key, header.api_version, answer)
-        return {"error_code": ErrorCode.NONE, "response_data": head + body}
+                request.respond({"error_code": ErrorCode.NOT_CONTROLLER})
+                return
+        done = _passed_back(header, answer)
+        if append is None:
+            request.respond(done)
+        else:
+            request.run(self._passed_back_when_committed(header, message, done, append))
+
+    async def _passed_back_when_committed(
+        self,
+        header: RequestHeader,
+        message: Any,
+        done: Fields,
+        append: asyncio.Future[int],
+    ) -> Mapping[str, Any]:
+        """Once it is committed it is done, also if another controller is active by then."""
+        await asyncio.wait([append])
+        if _failure_of(append) is None:
+            return done
+        api = CONTROLLER_APIS[ApiKey(header.api_key)]
+        if api.is_repeatable:
+            return {"error_code": ErrorCode.NOT_CONTROLLER}
+        return _passed_back(header, api.refuse(message, _maybe_done()))
+
+    async def _changed_voters(
+        self, header: RequestHeader, message: Any, asked: Asked, rights: Rights | None
+    ) -> Mapping[str, Any]:
+        return _passed_back(header, await self._change_voters(asked, message, rights))
 
     @serves(*VOTER_CHANGES)
     def _handle_voter_change(self, request: Request) -> None:
@@ -417,12 +523,12 @@ class ControllerService:
             self._events.emit(audited_voter_change(asked, str(voter)))
         return {**voter_change_fields(answer)}
 
-    def _described_quorum(self, rights: Rights | None) -> Fields:
+    def _described_quorum(self, message: Any, rights: Rights | None) -> Fields:
         try:
             check_cluster(ApiKey.DESCRIBE_QUORUM, rights)
         except KafkaError as error:
             return refusal(ApiKey.DESCRIBE_QUORUM, None, error)
-        return dict(self._quorum.describe())
+        return dict(as_asked(message, self._quorum.describe))
 
     @serves(ApiKey.DESCRIBE_CLUSTER)
     def _describe_cluster(self, request: Request) -> None:
@@ -435,7 +541,11 @@ class ControllerService:
             return
         wanted = messages.field(message, "endpoint_type", ENDPOINT_BROKERS)
         if wanted != ENDPOINT_CONTROLLERS:
-            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            if request.version == 0:
+                code = ErrorCode.INVALID_REQUEST  # all that it knows
+            elif wanted == ENDPOINT_BROKERS:
+                code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
             why = "This is a controller; ask a broker for brokers."
             request.respond({"error_code": code, "error_message": why, "endpoint_type": 2})
             return
@@ -474,6 +584,7 @@ class ControllerService:
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
+        self._timer = None
         if not self._controller.active:
             return
         try:
@@ -682,10 +793,19 @@ class Asked(NamedTuple):
     listener: str | None
     """None: that of the broker that passed it on, which only that broker knows."""
     client_id: str | None
+    passed_on_by: str | None = None
+    """The principal of the broker that passed it on: the rest is what this broker says."""
 
     @property
     def by(self) -> str:
         return client_text(self.client_id, self.host, self.principal)
+
+
+def _passed_back(header: RequestHeader, answer: Fields) -> Fields:
+    """A client's answer, for the broker that has passed on the request."""
+    head = response_header(header.api_key, header.api_version, header.correlation_id)
+    body = messages.write_response(header.api_key, header.api_version, answer)
+    return {"error_code": ErrorCode.NONE, "response_data": head + body}
 
 
 class ForwardedClient(NamedTuple):

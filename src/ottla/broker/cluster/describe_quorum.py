@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.raft.raft import Raft
@@ -13,6 +13,33 @@ from ottla.runtime.seams import Clock
 from ottla.wire.errors import ErrorCode
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.types import ZERO_UUID
+
+
+def as_asked(message: Any, describe: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The answer to a request: the quorum's one partition, or that there is no such partition."""
+    asked = [
+        (str(topic.topic_name), [each.partition_index for each in topic.partitions])
+        for topic in message.topics
+    ]
+    if asked == [(CLUSTER_METADATA_TOPIC, [0])]:
+        return describe()
+    unknown = {
+        "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "leader_id": 0,
+        "leader_epoch": 0,
+        "high_watermark": 0,
+    }
+    return {
+        "error_code": ErrorCode.NONE,
+        "topics": [
+            {
+                "topic_name": name,
+                "partitions": [{"partition_index": number, **unknown} for number in numbers],
+            }
+            for name, numbers in asked
+        ],
+        "nodes": (),
+    }
 
 
 def describe_quorum(raft: Raft, clock: Clock) -> Mapping[str, Any]:

@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from ottla.runtime.seams import (
-    AcceptedConnection,
-    Connection,
-    Door,
-    FrameReceiver,
-    Identity,
-    Listener,
-    Network,
-    Tls,
-)
+from ottla.runtime.seams import Connection, FrameReceiver, Identity, Network, Tls
+from ottla.runtime.wrapped_network import WrappedNetwork
 from ottla.wire.channel import Channel
 from ottla.wire.errors import InvalidFrame, KafkaError
 
@@ -26,27 +18,13 @@ NodeLogin: TypeAlias = Callable[[Channel], Awaitable[None]]
 """Logs in with SASL on a channel that nobody uses yet."""
 
 
-class NodeDialer:
+class NodeDialer(WrappedNetwork):
     def __init__(self, network: Network) -> None:
-        self._network = network
+        super().__init__(network)
         self.tls: Tls | None = None
         """To be set before the first connection, if the listeners have TLS."""
         self.login: NodeLogin | None = None
         """The same for SASL."""
-
-    async def listen(
-        self,
-        host: str,
-        port: int,
-        accept: Callable[[AcceptedConnection], FrameReceiver],
-        *,
-        frame_bytes_max: int,
-        tls: Tls | None = None,
-        door: Door | None = None,
-    ) -> Listener:
-        return await self._network.listen(
-            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls, door=door
-        )
 
     async def connect(
         self,

@@ -16,7 +16,7 @@ Reasons = Mapping[int, IsrReason]
 """By broker."""
 
 TEXT_BYTES_MAX = 32_767
-"""Of any string in a message."""
+"""Of one request. More proposals go into the next."""
 PROPOSAL_BYTES_MAX, REASON_BYTES_MAX = 56, 96
 """What one proposal and one of its reasons take at most: identifiers, numbers of 64 bits, and what separates them."""
 
@@ -26,16 +26,16 @@ def size_max(reasons: Reasons) -> int:
     return PROPOSAL_BYTES_MAX + REASON_BYTES_MAX * len(reasons)
 
 
-def written(proposals: Iterable[tuple[UUID, int, Reasons]]) -> str:
+def written(proposals: Iterable[tuple[UUID, int, Reasons]]) -> bytes:
     """[[topic id, partition, [[broker, cause, records, bytes, seconds], ...]], ...]"""
     rows = [
         [topic_id.hex, index, [[id, why.cause, *why.lag] for id, why in reasons.items()]]
         for topic_id, index, reasons in proposals
     ]
-    return json.dumps(rows, separators=(",", ":"))
+    return json.dumps(rows, separators=(",", ":")).encode()
 
 
-def read(text: str) -> dict[tuple[UUID, int], dict[int, IsrReason]]:
+def read(text: bytes) -> dict[tuple[UUID, int], dict[int, IsrReason]]:
     """Nothing at all if the text is not one of ours: a proposal does not fail for it."""
     try:
         return {
@@ -43,7 +43,7 @@ def read(text: str) -> dict[tuple[UUID, int], dict[int, IsrReason]]:
                 int(id): IsrReason(IsrCause(cause), Lag(int(records), int(size), seconds))
                 for id, cause, records, size, seconds in reasons
             }
-            for topic_id, index, reasons in json.loads(text or "[]")
+            for topic_id, index, reasons in json.loads(text or b"[]")
         }
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}

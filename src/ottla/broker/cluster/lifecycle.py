@@ -83,6 +83,9 @@ class Directories(Protocol):
     def on_offline(self) -> list[Callable[[str, list[TopicPartition]], None]]: ...
 
     @property
+    def cordoned(self) -> Collection[str]: ...
+
+    @property
     def rooms(self) -> Mapping[str, DirectoryRoom]: ...
 
     @property
@@ -99,6 +102,10 @@ class MetadataSource(LeaderInfo, Protocol):
 
     @property
     def cluster_id(self) -> str: ...
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the quorum does not tell this node anything; None as far as is known."""
 
 
 class BrokerLifecycle:
@@ -251,7 +258,8 @@ class BrokerLifecycle:
         while True:
             remaining = end - self._clock.monotonic()
             if remaining <= 0:
-                raise RegistrationRefused(why)
+                refusal = self._quorum.refusal
+                raise RegistrationRefused(why if refusal is None else f"{why}; {refusal}")
             try:
                 answer = await self._to_controller.request(
                     ApiKey.BROKER_REGISTRATION, self._registration(), timeout_s=remaining
@@ -307,6 +315,7 @@ class BrokerLifecycle:
                 id for path, id in self._logs.directory_ids.items() if path not in offline
             ],
             "previous_broker_epoch": self._logs.previous_broker_epoch,
+            "ottla_log_dirs_away": b"%d" % len(offline) if offline else b"",
         }
 
     async def _heartbeat(self) -> None:
@@ -329,11 +338,16 @@ class BrokerLifecycle:
                 if path not in offline
             ),
         }
+        if self.state is not BrokerState.STARTING:
+            # What the metadata says is known by now.
+            fields["cordoned_log_dirs"] = [
+                id for path, id in self._logs.directory_ids.items() if path in self._logs.cordoned
+            ]
         if load := self.load():
-            fields["ottla_load"] = load
+            fields["ottla_load"] = load.encode()
         asking = self._loads
         if asking is not None and not asking.done():
-            fields["ottla_asks"] = "loads"
+            fields["ottla_asks"] = b"loads"
         asked_at = self._clock.monotonic()
         try:
             answer = await self._heartbeats.request(
@@ -348,7 +362,7 @@ class BrokerLifecycle:
             return
         self._last_answer_at = self._clock.monotonic()
         if asking is not None and not asking.done() and not answer.error_code:
-            asking.set_result(answer.ottla_loads)
+            asking.set_result(answer.ottla_loads.decode())
         if not (answer.error_code or answer.is_fenced):
             self._was_unfenced_at = asked_at
         self._answered(ErrorCode(int(answer.error_code)), answer, asked_to_stop=stopping)

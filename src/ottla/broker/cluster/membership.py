@@ -18,8 +18,16 @@ class DecisionSource(MetadataSource, Protocol):
     def failed(self) -> Exception | None:
         """Why it publishes nothing any more."""
 
+    @property
+    def kraft_version(self) -> int:
+        """Of its quorum; 0 where the voters are static, or where there is none."""
+
 
 class Membership(NamedTuple):
     source: DecisionSource
     to_controller: ControllerChannel
+    """For what the broker itself asks."""
+    for_clients: ControllerChannel
+    """For what clients ask through it. A connection is answered in order: what the broker needs to go on does not wait behind them.
+    It is opened when the first of them asks, and so is another one for large requests, which wait for their turns."""
     lifecycle: BrokerLifecycle

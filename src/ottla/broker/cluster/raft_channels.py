@@ -12,22 +12,34 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from ottla.broker.cluster.node_channels import open_channel
 from ottla.broker.cluster.raft_wire import API_OF, RefusedAnswer, read_answer, request_body
 from ottla.raft.messages import AddVoter, QuorumAnswer, RemoveVoter, UpdateVoter
 from ottla.raft.outputs import Send
 from ottla.raft.voters import QuorumEndpoint
 from ottla.runtime.seams import Network
+from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 
 logger = logging.getLogger(__name__)
 
 
-def _why(error: int) -> str:
-    """In words, where the cause is a setting."""
-    if error != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        return "none"
-    return "this node's principal is no super user there: add it to super.users of all nodes"
+_HINTS = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "this node's principal is no super user there (add it to super.users of all nodes), or its certificate may be"
+        " that of another node: the log of the peer says which"
+    ),
+    ErrorCode.INCONSISTENT_CLUSTER_ID: (
+        "this node's directories are those of another cluster; if they hold nothing yet, remove them, and format them with"
+        " the id of the cluster that it joins: ottla kafka-storage format --cluster-id ID --config FILE"
+    ),
+}
+"""In words, where the cause is a setting."""
+
+
+def _hint(error: int) -> str:
+    return next((hint for code, hint in _HINTS.items() if code == error), "none")
 
 
 class RaftChannels:
@@ -50,6 +62,34 @@ class RaftChannels:
         self.on_failure = on_failure
         self.on_disconnect = on_disconnect
         self._peers: dict[tuple[int, bool], _VoterChannel] = {}
+        self._refusals: dict[int, int] = {}
+        """The error of each peer that refuses what this node sends."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Who refuses this node's requests, and why; None while nobody does."""
+        if not self._refusals:
+            return None
+        peers = sorted(self._refusals)
+        error = self._refusals[peers[0]]
+        named = ", ".join(map(str, peers))
+        return f"quorum requests are refused by {named} with error {error}: {_hint(error)}"
+
+    def refused(self, peer: int, api: ApiKey, error: int) -> None:
+        """Raft asks again and again, and one line is enough."""
+        if self._refusals.get(peer) != error:
+            self._refusals[peer] = error
+            logger.warning(
+                "quorum request refused peer=%d api=%s error=%d hint=%s",
+                peer,
+                api.name,
+                error,
+                _hint(error),
+            )
+
+    def accepted(self, peer: int) -> None:
+        if self._refusals and self._refusals.pop(peer, None) is not None:
+            logger.info("quorum requests are no longer refused peer=%d", peer)
 
     def send(self, send: Send, where: QuorumEndpoint | None) -> None:
         if where is None:
@@ -103,8 +143,8 @@ class _VoterChannel:
         channel = None
         try:
             async with asyncio.timeout(peers.timeout_s):
-                channel = await Channel.open(
-                    peers.network, self.where.host, self.where.port, peers.client_id
+                channel = await open_channel(
+                    peers.network, self._node, self.where.host, self.where.port, peers.client_id
                 )
                 await channel.negotiate(peers.timeout_s)
         except (OSError, TimeoutError, KafkaError, InvalidFrame) as error:
@@ -137,15 +177,10 @@ class _VoterChannel:
                 self._done(send)
                 answer = read_answer(send.request, version, frame, offset)
                 if isinstance(answer, RefusedAnswer):
-                    logger.warning(
-                        "quorum request refused peer=%d api=%s error=%d hint=%s",
-                        self._node,
-                        key.name,
-                        answer.error,
-                        _why(answer.error),
-                    )
+                    peers.refused(self._node, key, answer.error)
                     peers.on_failure(send)
                 else:
+                    peers.accepted(self._node)
                     peers.on_answer(send, answer)
 
             def failed(error: Exception) -> None:

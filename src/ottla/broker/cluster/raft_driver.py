@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from ottla.broker.cluster import quorum_settings
 from ottla.broker.cluster.describe_quorum import describe_quorum
 from ottla.broker.cluster.image_publisher import DeferredAppends, ImagePublisher, notify
+from ottla.broker.cluster.node_channels import DialledNode
 from ottla.broker.cluster.parked_metadata_fetches import ParkedMetadataFetches
 from ottla.broker.cluster.raft_channels import RaftChannels
 from ottla.broker.cluster.snapshotter import Snapshotter
@@ -45,15 +46,17 @@ from ottla.events.quorum import (
 )
 from ottla.log.errors import FatalDirectory, LogDirError
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import MetadataRecord, encode
+from ottla.metadata.records import SEPARABLE, MetadataRecord, encode
 from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.format import METADATA_DIRECTORY, load_properties
 from ottla.raft.journal import Journal, metadata_log_config
 from ottla.raft.messages import AddVoter, QuorumAnswer, RemoveVoter, VoterChangeAnswer
 from ottla.raft.outputs import Send
 from ottla.raft.raft import Raft
+from ottla.raft.replication import in_batches
 from ottla.raft.voters import ReplicaKey, VoterSet
 from ottla.runtime.seams import Runtime
+from ottla.runtime.threads import in_thread
 from ottla.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -179,9 +182,11 @@ class RaftDriver:
     def kraft_version(self) -> int:
         return self._journal.kraft_version
 
-    def leader_endpoint(self) -> tuple[str, int] | None:
-        where = self._raft.quorum.leader_endpoint()
-        return None if where is None else (where.host, where.port)
+    def leader_endpoint(self) -> DialledNode | None:
+        leader, where = self._raft.leader, self._raft.quorum.leader_endpoint()
+        if leader is None or where is None:
+            return None
+        return DialledNode(leader, where.host, where.port)
 
     def describe(self) -> Mapping[str, Any]:
         """The fields of a DescribeQuorum response."""
@@ -204,6 +209,11 @@ class RaftDriver:
         """Why this voter has no vote; None if it has one, or is no voter."""
         newborn = self._raft.quorum.newborn
         return None if newborn is None else newborn.waits_for(self.epoch, self.leader_id)
+
+    @property
+    def refusal(self) -> str | None:
+        """Which quorum nodes refuse this node's requests, and why; None while nobody does."""
+        return self._channels.refusal
 
     def _tell_of_missing_vote(self) -> None:
         """Again and again: whoever waits for this node is shown the last line of its log."""
@@ -420,7 +430,7 @@ class RaftDriver:
         if self._flushing is not None or not self._journal.needs_flush:
             return
         plan = self._journal.flush_plan()
-        self._flushing = asyncio.get_running_loop().run_in_executor(None, plan)
+        self._flushing = in_thread(plan)
         self._flushing.add_done_callback(self._flush_done)
 
     def _flush_done(self, flush: asyncio.Future[int]) -> None:
@@ -447,13 +457,26 @@ class RaftDriver:
     # The active controller's side
 
     def append(self, records: Sequence[MetadataRecord]) -> tuple[int, asyncio.Future[int]]:
-        """Write one atomic batch. Its first offset, and a future that resolves to it when the batch is
-        committed and in the image. KafkaError 41 at once, or later, if this node does not lead."""
+        """Write one atomic batch, or several if one cannot hold them all and the records need not stand together. The
+        first offset, and a future that resolves to it when all of it is committed and in the image. KafkaError 41
+        at once, or later, if this node does not lead; RECORD_LIST_TOO_LARGE at once, and nothing is written."""
+        values = [encode(record) for record in records]
+        groups = list(in_batches(values))
+        if len(groups) > 1 and not all(isinstance(record, SEPARABLE) for record in records):
+            groups = [values]  # which is refused
+
+        def write() -> tuple[int, int]:
+            written = [self._raft.append(group) for group in groups]
+            return written[0][0], written[-1][1]
+
+        return self._append(write)
+
+    def _append(self, write: Callable[[], tuple[int, int]]) -> tuple[int, asyncio.Future[int]]:
+        """`write` returns where what it wrote begins and ends."""
         if not self._is_running:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"node {self.node_id} is not in the quorum")
-        values = [encode(record) for record in records]
         try:
-            first, end = self._raft.append(values)
+            first, end = write()
         except KafkaError:
             raise
         except Exception as error:
@@ -462,6 +485,16 @@ class RaftDriver:
         done = self._appends.add(first, end)
         self._pump_soon()
         return first, done
+
+    def check_kraft_version(self, version: int) -> None:
+        """Raises why kraft.version cannot become `version`."""
+        self._raft.check_kraft_version(version)
+
+    def upgrade_kraft_version(self, version: int) -> asyncio.Future[int]:
+        """From static voters to voters in the log. A future that resolves when that is committed."""
+        _, done = self._append(lambda: self._raft.upgrade_kraft_version(version, self.now()))
+        logger.info("upgraded the quorum node=%d kraft_version=%d", self.node_id, version)
+        return done
 
     async def change_voters(self, request: AddVoter | RemoveVoter) -> VoterChangeAnswer:
         """Ask this node, which has to lead, for a change. Returns when the change is decided, or has taken too long."""

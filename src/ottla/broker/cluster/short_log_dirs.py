@@ -15,16 +15,16 @@ from ottla.wire.types import uuid_from_text, uuid_to_text
 WORDS = {Level.SCARCE: "scarce", Level.NONE: "full"}
 
 
-def written(levels: Iterable[tuple[UUID, Level]]) -> str:
+def written(levels: Iterable[tuple[UUID, Level]]) -> bytes:
     return ",".join(
         f"{uuid_to_text(id)} {WORDS[level]}" for id, level in levels if level is not Level.AMPLE
-    )
+    ).encode()
 
 
-def read(text: str) -> ShortOfRoom:
+def read(text: bytes) -> ShortOfRoom:
     """Nothing at all if the text is not one of ours: a heartbeat does not fail for it."""
     try:
-        named = [each.split(" ") for each in text.split(",") if each]
+        named = [each.split(" ") for each in text.decode().split(",") if each]
         return ShortOfRoom(
             frozenset(uuid_from_text(id) for id, _ in named),
             frozenset(uuid_from_text(id) for id, word in named if word == WORDS[Level.NONE]),

@@ -18,6 +18,7 @@ from ottla.raft.journal import Journal
 from ottla.raft.messages import SnapshotId
 from ottla.raft.snapshots import build_snapshot
 from ottla.runtime.seams import Runtime
+from ottla.runtime.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +78,12 @@ class Snapshotter:
                 epoch=id.epoch,
                 timestamp_ms=timestamp_ms,
                 kraft_version=kraft_version,
-                voters=voters if kraft_version >= 1 else None,
+                voters=voters,
             )
             disk.replace(path, data, durable=True)
 
         self.restart()
-        self.writing = asyncio.get_running_loop().run_in_executor(None, write)
+        self.writing = in_thread(write)
         self.writing.add_done_callback(lambda work: self._written(work, id))
 
     def _written(self, work: asyncio.Future[None], id: SnapshotId) -> None:

@@ -160,11 +160,11 @@ class LiveShard:
     async def _load_once(self) -> None:
         """Replay every record, also those that are not committed yet: either they will be, or this broker loses its
         leadership."""
-        log = self.partition.log
-        offset = log.log_start
-        while offset < log.log_end and self.is_current:
+        partition = self.partition  # whose log may move to another directory meanwhile
+        offset = partition.log.log_start
+        while offset < partition.log.log_end and self.is_current:
             try:
-                data, next_offset = read_checked(log, offset)
+                data, next_offset = read_checked(partition.log, offset)
             except CorruptBatch as error:
                 self._replicas.replica_damaged(
                     self.partition, f"from offset {offset} on: {error.why}"

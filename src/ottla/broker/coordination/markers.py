@@ -243,6 +243,9 @@ class MarkerHandler:
         except KafkaError as error:
             parked.errors[key] = error.code
             if error.code in MARKER_IS_WRITTEN:
+                if _is_repeated(marker, partition):
+                    # Kafka's coordinator gives up a transaction, and its id with it, after INVALID_PRODUCER_EPOCH.
+                    parked.errors[key] = ErrorCode.NONE
                 # The marker is in the log already. It counts once it is committed: until then a leader may lose it.
                 parked.wait_for(partition, partition.log.log_end, key)
         except LogDirError as error:
@@ -252,6 +255,8 @@ class MarkerHandler:
             parked.wait_for(partition, end, key)
 
     def _append(self, marker: Any, partition: Partition) -> int:
+        if marker.producer_id < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the marker of no producer")
         clock = self._replicas.clock
         now_ms = clock.wall_ms()
         kind = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
@@ -271,6 +276,19 @@ class MarkerHandler:
         stamp = ProducerStamp(marker.producer_id, marker.producer_epoch)
         self._coordination.marker_appended(partition, stamp, marker.transaction_result)
         return appended.last_offset + 1
+
+
+def _is_repeated(marker: Any, partition: Partition) -> bool:
+    """Whether this very marker is in the log (KAFKA-19999): its answer was lost, or its coordinator has moved. With epoch
+    bumps no other has its epoch, but that of a transaction that is open now."""
+    producers = partition.log.producers
+    known = producers.producers.get(marker.producer_id)
+    return (
+        field(marker, "transaction_version", 0) >= EPOCH_BUMPS_SINCE
+        and known is not None
+        and known.epoch == marker.producer_epoch
+        and not producers.has_open_transaction(marker.producer_id, marker.producer_epoch)
+    )
 
 
 class ParkedMarkers:

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from ottla.broker.cluster.node_channels import open_channel
 from ottla.config import Settings
 from ottla.event_log.audit import AUDIT_TELLERS
 from ottla.event_log.entry import EventEntry, Told
@@ -346,7 +347,7 @@ class EventLogWriter:
                 return channel
         self._close_channel()
         host, port = self._address(broker)
-        channel = await Channel.open(self._runtime.network, host, port, ADMIN_CLIENT_ID)
+        channel = await open_channel(self._runtime.network, leader, host, port, ADMIN_CLIENT_ID)
         # The epoch names the broker and its incarnation.
         self._channel = broker.epoch, channel
         return channel

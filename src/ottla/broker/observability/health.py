@@ -40,6 +40,8 @@ class Health:
             reasons.append("no controller leads the metadata quorum, as far as it knows")
         if (waits_for := quorum.vote_waits_for) is not None and reasons:
             reasons.append(f"it has no vote in the metadata quorum yet, and waits for {waits_for}")
+        if (refusal := quorum.refusal) is not None and reasons:
+            reasons.append(refusal)
         behind = quorum.raft.high_watermark - 1 - quorum.image.offset
         if behind > 0:
             reasons.append(f"it has {behind} committed metadata records to apply")

@@ -166,7 +166,9 @@ class IsrProposals(ReplicaListener):
                 error.name,
                 proposal.cause,
             )
-            if error in NOT_APPLIED:
+            if error is ErrorCode.INELIGIBLE_REPLICA and partition.leadership is not None:
+                partition.leadership.isr_changes.refused(proposal, now)
+            elif error in NOT_APPLIED:
                 _withdraw(partition, proposal, now)
             return error in NOT_APPLIED or error in OVERTAKEN
         self._changed.append((partition.key, tuple(result.isr), proposal.cause))
@@ -206,9 +208,9 @@ class IsrProposals(ReplicaListener):
             ],
         }
 
-    def _reasons(self, proposals: dict[tuple[UUID, int], tuple[Partition, Proposal]]) -> str:
+    def _reasons(self, proposals: dict[tuple[UUID, int], tuple[Partition, Proposal]]) -> bytes:
         if not self._tells_reasons:
-            return ""
+            return b""
         return isr_reasons.written(
             (topic_id, index, proposal.reasons)
             for (topic_id, index), (_, proposal) in proposals.items()

@@ -149,6 +149,9 @@ def departures(
     """By broker that the controller took out of an ISR, or whose leadership came here. Not those that the leader
     itself found slow: these are alive."""
     found: dict[int, Departure] = {}
+    leaving = {id for id in {*before.brokers, *image.brokers} if _is_leaving(image, id)}
+    if not leaving:
+        return found
     for topic_id, number in delta.changed_partitions:
         topic, former = image.topics_by_id.get(topic_id), before.topics_by_id.get(topic_id)
         if topic is None or former is None or number >= len(former.partitions):
@@ -156,9 +159,9 @@ def departures(
         now, was = topic.partitions[number], former.partitions[number]
         if now.leader != node_id:
             continue
-        gone = [id for id in was.isr if id not in now.isr and _is_leaving(image, id)]
-        if was.leader not in (node_id, -1) and was.leader not in gone:
-            gone += [was.leader] if _is_leaving(image, was.leader) else []
+        gone = [id for id in was.isr if id in leaving and id not in now.isr]
+        if was.leader in leaving and was.leader != node_id and was.leader not in gone:
+            gone.append(was.leader)
         for broker in gone:
             departure = found.setdefault(broker, Departure())
             departure.leaders_taken += was.leader == broker

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from ottla.runtime import FileRange
+from ottla.runtime.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -84,21 +85,13 @@ class ColdReads:
         return True
 
     def _begin(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._waiting and self._under_way < AT_ONCE_MAX:
             read = self._waiting.popleft()
             if not read.is_wanted:
                 self._end(read)
                 continue
             wanted = read.range
-            try:
-                reading = loop.run_in_executor(
-                    None, wanted.file.bring, wanted.position, wanted.size
-                )
-            except RuntimeError:
-                # The system can start no thread, so the event loop must wait for the disk.
-                loop.call_soon(self._report, read)
-                continue
+            reading = in_thread(partial(wanted.file.bring, wanted.position, wanted.size))
             self._under_way += 1
             reading.add_done_callback(partial(self._done, read))
 

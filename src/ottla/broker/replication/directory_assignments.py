@@ -64,7 +64,8 @@ class DirectoryAssignments(ReplicaListener):
     def placement_changed(self, topic: TopicImage, number: int) -> None:
         place = self._replicas.directory_to_report(topic, number)
         if place is None:
-            self._waiting.pop((topic.id, number), None)
+            if self._waiting:
+                self._waiting.pop((topic.id, number), None)
             return
         self._waiting[topic.id, number] = place
         if place == DIRECTORY_LOST:

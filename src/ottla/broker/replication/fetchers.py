@@ -13,6 +13,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.broker.cluster.node_channels import open_channel
 from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
@@ -235,8 +236,12 @@ class LeaderFetcher:
                 if address is not None:
                     try:
                         channel = await asyncio.wait_for(
-                            Channel.open(
-                                self._runtime.network, address.host, address.port, self._client_id
+                            open_channel(
+                                self._runtime.network,
+                                self._leader,
+                                address.host,
+                                address.port,
+                                self._client_id,
                             ),
                             self._timeout_s,
                         )

@@ -9,14 +9,16 @@ for special questions, -1 to -6 so far. Far below them begin ours, one for each 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from ottla.log.errors import InMemory, NotInMemory
-from ottla.log.log import ReadResult
+from ottla.log.log import Log, ReadResult
 from ottla.log.unread import FirstRecord, data_batches, record_at_head, record_inside
 from ottla.records.batch import Batch
 from ottla.replica.leader import Leadership
 from ottla.replica.partition import Partition
 from ottla.runtime import FileRange
+from ottla.runtime.threads import in_thread
 from ottla.wire.errors import ErrorCode, KafkaError
 
 STEP_BYTES = 64 * 1024
@@ -43,10 +45,19 @@ async def first_unread(
     partition: Partition, offset: int, *, read_committed: bool
 ) -> FirstRecord | None:
     """The first record at `offset` or later that such a consumer would get now; None if there is none. KafkaError if
-    this broker does not lead the partition, or cannot tell."""
+    this broker does not lead the partition, or cannot tell; LogDirError if the disk cannot be read."""
     leadership = partition.leading()
-    end = partition.latest_offset(read_committed)
     log = partition.log
+    try:
+        return await _search(partition, leadership, log, offset, read_committed=read_committed)
+    except OSError as error:
+        log.fail(error)
+
+
+async def _search(
+    partition: Partition, leadership: Leadership, log: Log, offset: int, *, read_committed: bool
+) -> FirstRecord | None:
+    end = partition.latest_offset(read_committed)
     at = max(offset, log.log_start)
     looked_through = 0
     while at < end:
@@ -94,9 +105,7 @@ async def _opened(source: FileRange, batch: Batch, offset: int) -> FirstRecord |
         except KafkaError as error:
             if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
                 raise
-    return await asyncio.get_running_loop().run_in_executor(
-        None, record_inside, source, batch, offset
-    )
+    return await in_thread(partial(record_inside, source, batch, offset))
 
 
 def _check_still(partition: Partition, leadership: Leadership) -> None:
@@ -114,8 +123,6 @@ async def _read(partition: Partition, leadership: Leadership, offset: int, end: 
             )
         except NotInMemory as missing:
             cold = missing.range
-            await asyncio.get_running_loop().run_in_executor(
-                None, cold.file.bring, cold.position, cold.size
-            )
+            await in_thread(partial(cold.file.bring, cold.position, cold.size))
             in_memory = missing.then
             _check_still(partition, leadership)

@@ -20,6 +20,7 @@ from ottla.config.node_settings import Settings
 from ottla.log.flushing import LOGS_AT_ONCE
 from ottla.log.log import Log
 from ottla.runtime import Clock
+from ottla.runtime.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +184,7 @@ class Housekeeping(ReplicaListener):
             self._replicas.logs.flushed(plan)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        running = asyncio.get_running_loop().run_in_executor(None, work)
+        running = in_thread(work)
         self._in_threads[running] = None
         running.add_done_callback(lambda done: self._in_threads.pop(done, None))
         return await asyncio.shield(running)

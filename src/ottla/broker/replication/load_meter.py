@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ottla.balance.load import BrokerLoad, LoadCounters, LoadHistory, PartitionTraffic
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
+from ottla.runtime.threads import in_thread
 from ottla.wire.types import TopicPartition
 
 SAMPLE_S = 10.0
@@ -43,6 +44,8 @@ class LoadMeter:
         self._disk = (0, 0, 0)
         """Bytes of all logs; size and free bytes of their disks."""
         self._text = ""
+        self.history_s = 0.0
+        """How long it has looked, up to the longest window of a load."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -102,6 +105,7 @@ class LoadMeter:
             logs,
         )
         self._history.add(counters)
+        self.history_s = self._history.seconds(counters)
         leaders = 0
         for partition in self._replicas.partitions.values():
             if partition.leadership is not None:
@@ -121,11 +125,14 @@ class LoadMeter:
         """In a thread, because a disk may not answer. Directories on one disk count it once."""
         logs = self._replicas.logs
         working = [path for path in logs.directories if path not in logs.offline_directories]
-        loop = asyncio.get_running_loop()
+        disk = self._runtime.disk
+
+        def look() -> list[tuple[int, int]]:
+            one_of_each = {disk.device(path): path for path in working}
+            return [disk.usage(path) for path in one_of_each.values()]
+
         try:
-            found = await loop.run_in_executor(
-                None, lambda: {self._runtime.disk.usage(path) for path in working}
-            )
+            found = await in_thread(look)
         except OSError:
             return  # the log manager takes such a directory offline
         self._disk = (self._disk[0], sum(size for size, _ in found), sum(free for _, free in found))

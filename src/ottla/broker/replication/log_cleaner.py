@@ -15,7 +15,7 @@ from typing import Any
 
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.config.node_settings import Settings
-from ottla.log.compaction import BYTES_PER_KEY, Compaction, Replacement
+from ottla.log.compaction import BYTES_PER_KEY, Compaction, NeedsRoom, Replacement
 from ottla.log.errors import LogDirError
 from ottla.log.log import Log
 from ottla.runtime import Clock
@@ -62,7 +62,8 @@ class Cleaning:
             log, compaction = found
             self._busy[log] = None
             try:
-                await self._clean(log, compaction)
+                if not await self._clean(log, compaction):
+                    return  # there may be room next time
             except LogDirError as error:
                 self._replicas.directory_failed(error)
             except KafkaError as error:
@@ -78,7 +79,8 @@ class Cleaning:
             finally:
                 del self._busy[log]
 
-    async def _clean(self, log: Log, compaction: Compaction) -> None:
+    async def _clean(self, log: Log, compaction: Compaction) -> bool:
+        """False if the disk has no room for the rest."""
         steps = compaction.steps()
         began = self._clock.monotonic()
         total = 0
@@ -87,16 +89,26 @@ class Cleaning:
                 step = await self._in_thread(partial(next, steps, None))
             except OSError as error:
                 if _is_void(log, compaction):
-                    return  # the log's files were removed meanwhile
+                    return True  # the log's files were removed meanwhile
                 raise LogDirError(log.directory, error) from error
             if _is_void(log, compaction):
                 if not log.gone and log.failed is None:
                     compaction.discard()
-                return
+                return True
             if step is None:
                 break
             if isinstance(step, Replacement):
                 log.replace(step.bases, step.segment, self._clock.wall_ms())
+            elif isinstance(step, NeedsRoom):
+                log.room.look()
+                if not log.room.fits(step.bytes):
+                    logger.warning(
+                        "compaction waits for room path=%s needed=%d free=%d",
+                        log.path,
+                        step.bytes,
+                        log.room.free,
+                    )
+                    return False
             else:
                 total += step
                 share = self._bytes_per_second / max(1, self.threads)
@@ -112,6 +124,7 @@ class Cleaning:
             compaction.cleaned_up_to,
             self._clock.monotonic() - began,
         )
+        return True
 
 
 def _is_void(log: Log, compaction: Compaction) -> bool:

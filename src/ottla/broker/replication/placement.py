@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
 from ottla.broker.replication.listener import ReplicaListener
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogDirError
+from ottla.log.future_logs import is_whole
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.new_directories import DirectoriesPlan
-from ottla.metadata.image import PartitionImage, TopicImage
+from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from ottla.replica.partition import NO_LEADER
 from ottla.runtime import Clock
@@ -52,6 +54,9 @@ class Placement:
         leads, from which they are then copied anew."""
         self.rebuilding: dict[TopicPartition, None] = {}
         """Replicas that are being copied anew, and have not been in the ISR since."""
+        self.promised: dict[TopicPartition, UUID] = {}
+        """Replicas whose future log holds nearly all: the directory that they move to. The controller learns of it before
+        the move is done, as in Kafka."""
         self.is_started = False
         """The first image was applied: a replica that comes now is a new one."""
 
@@ -62,7 +67,8 @@ class Placement:
 
     def find_lost(self, topic: TopicImage, number: int) -> None:
         """At the start: which replicas must not lead, whatever the metadata still thinks of them. In the
-        ELR are only those that stopped cleanly with all that is committed, so a log must be there."""
+        ELR are only those that stopped cleanly with all that is committed, so a log must be there if the last process
+        left one. It did not if it stopped before it heard of the topic: then nothing was committed, either."""
         decision = topic.partitions[number]
         key = TopicPartition(topic.name, number)
         if self._node_id not in decision.replicas:
@@ -73,12 +79,87 @@ class Placement:
         if key in self._logs.corrupt:
             self.lost[key] = str(self._logs.corrupt[key])
         elif not found and self._node_id in decision.elr:
-            if not self._may_lie_offline(named):
-                self.lost[key] = "its log is not there"
+            # One of a former topic of that name is a log that the last process left.
+            known = [] if log is None else [log.directory]
+            was_there = [path for path in self._logs.left_by_last_process(key) if path not in known]
+            if was_there and not self._may_lie_offline(named):
+                self.lost[key] = f"its log is not there, and was in {was_there[0]}"
         elif found and named == DIRECTORY_LOST and len(decision.replicas) > 1:
             # The last process was copying it anew and did not finish. (One that has nobody to copy it
             # from was put back by an operator.)
             self.rebuilding[key] = None
+
+    def settle_doubles(self, image: MetadataImage) -> None:
+        """At the start: logs that lie in several directories. While a disk was away its topic may have been made anew, or
+        the disk failed in the midst of a move. Kafka sets aside what is of a former topic, and does not start with two logs
+        of one."""
+        for key in list(self._logs.doubles):
+            topic = image.topics.get(key.topic)
+            if topic is None or key.partition >= len(topic.partitions):
+                self._logs.settle_doubles(key, None, None, self._clock.wall_ms())
+                continue
+            decision = topic.partitions[key.partition]
+            is_ours = self._node_id in decision.replicas
+            directory = self._directory_with(self._named_directory(decision)) if is_ours else None
+            is_sure = self._logs.settle_doubles(key, topic.id, directory, self._clock.wall_ms())
+            if is_ours and not is_sure and len(decision.replicas) > 1:
+                self.rebuilding[key] = None
+
+    def settle_futures(self, image: MetadataImage) -> None:
+        """At the start: future logs whose current log is not there. One that the metadata names takes its place, as in
+        Kafka. If it was whole, the last process died in between; otherwise what it lacks is copied from the leader
+        before it may lead. All others are set aside, or left where they are if the current log may be on a disk that is
+        offline. Such a one may have been whole once: when its disk failed, the current log went on."""
+        for key, future in list(self._logs.futures.items()):
+            topic = image.topics.get(key.topic)
+            is_ours = (
+                topic is not None
+                and topic.id == future.topic_id
+                and key.partition < len(topic.partitions)
+                and self._node_id in topic.partitions[key.partition].replicas
+            )
+            if topic is None or not is_ours:
+                if key in self._logs.logs:
+                    self._logs.delete_future(key, self._clock.wall_ms())  # it holds nothing more
+                else:
+                    self._set_future_aside(key, "no replica of it is here by the metadata")
+                continue
+            decision = topic.partitions[key.partition]
+            named = self._named_directory(decision)
+            is_named = self._logs.directory_ids[future.directory] == named
+            if key in self._logs.logs:
+                if is_named:
+                    self.promised[key] = named
+            elif key in self._logs.corrupt:
+                self._logs.delete_future(key, self._clock.wall_ms())
+            elif is_named:
+                self._promote(key, is_sure=is_whole(future) or len(decision.replicas) == 1)
+            elif self._may_lie_offline(named):
+                self._logs.abandon_future(key)
+            else:
+                self._set_future_aside(key, "the log that it was copied from is gone")
+
+    def _promote(self, key: TopicPartition, *, is_sure: bool) -> None:
+        try:
+            log = self._logs.promote_alone(key)
+        except LogDirError as error:
+            logger.error("future log was not promoted partition=%s-%d error=%s", *key, error)
+            return
+        logger.warning(
+            "future log takes the place of the log partition=%s-%d path=%s", *key, log.path
+        )
+        if not is_sure:
+            self.rebuilding[key] = None
+
+    def _set_future_aside(self, key: TopicPartition, why: str) -> None:
+        with suppress(LogDirError):
+            path = self._logs.set_future_aside(key, why)
+            logger.warning(
+                "stray log set aside, for you to remove partition=%s-%d path=%s cause=%s",
+                *key,
+                path,
+                why,
+            )
 
     def started(self, served: Container[TopicPartition]) -> None:
         """The first image was applied. Logs that it does not give us are never deleted: metadata that has
@@ -121,6 +202,7 @@ class Placement:
         """No replica of it is here by the metadata."""
         self.offline.pop(key, None)
         self.rebuilding.pop(key, None)
+        self.promised.pop(key, None)
         if self.lost.pop(key, None) is not None and key in self._logs.corrupt:
             self.set_aside(key, "it is damaged, and its replica was removed")
 
@@ -154,20 +236,31 @@ class Placement:
             key = TopicPartition(topic.name, number)
             named = self._named_directory(topic.partitions[number])
             if not self.is_unavailable(key) and not self._may_lie_offline(named):
-                wanted.append((key, topic.id, self._directory_with(named)))
+                directory = self._logs.preferred.get(key) or self._directory_with(named)
+                wanted.append((key, topic.id, directory))
         return self._logs.directories_plan(wanted)
 
     def _directory_with(self, id: UUID) -> str | None:
         return next((path for path, each in self._logs.directory_ids.items() if each == id), None)
 
     def _create_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:
-        """Where the metadata says that it lies, if it does; else the log manager chooses."""
+        """Where an operator wants it, or where the metadata says that it lies, if it does; else the log manager chooses."""
         named = self._named_directory(topic.partitions[number])
         if self._may_lie_offline(named):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "it may lie on a disk that is offline")
         directory = self._directory_with(named)
+        preferred = self._logs.preferred.pop(TopicPartition(topic.name, number), None)
+        if preferred in self._logs.offline_directories:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"it was to lie in {preferred}, which is offline"
+            )
         log = self._logs.create(
-            topic.name, topic.id, number, config, self._clock.wall_ms(), directory=directory
+            topic.name,
+            topic.id,
+            number,
+            config,
+            self._clock.wall_ms(),
+            directory=preferred or directory,
         )
         for listener in self._listeners:
             listener.log_created(log)
@@ -210,7 +303,7 @@ class Placement:
         elif key in self.offline:
             place = self.offline[key].directory
         elif log is not None:
-            place = self._logs.directory_ids[log.directory]
+            place = self.promised.get(key) or self._logs.directory_ids[log.directory]
         return None if place == self._named_directory(decision) else place
 
     def _named_directory(self, decision: PartitionImage) -> UUID:

@@ -18,9 +18,10 @@ from ottla.broker.replication.change_log import RoleLog, tell_of_departures
 from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.placement import OFFLINE_UNTIL_LED, OfflineReplica, Placement
 from ottla.broker.replication.purgatory import Purgatory
-from ottla.config.names import TOPIC_TO_SERVER
+from ottla.config.names import TOPIC_NOT_YET, TOPIC_TO_SERVER
 from ottla.config.node_settings import Settings
 from ottla.events import Events
+from ottla.log.config import SETTINGS as LOG_SETTINGS
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogDirError
 from ottla.log.manager import LogManager
@@ -33,6 +34,7 @@ from ottla.replica.partition import Partition, ReplicaConfig, ReplicationRules
 from ottla.replica.roles import Role
 from ottla.replica.traffic import TopicTraffic, Traffic
 from ottla.runtime import Clock
+from ottla.runtime.threads import in_thread
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 
@@ -136,7 +138,8 @@ class ReplicaManager:
         return broker.epoch
 
     def log_config(self, topic: str) -> LogConfig:
-        """The topic's own settings over the cluster's dynamic ones over this node's."""
+        """The topic's own settings over the cluster's dynamic ones over this node's. Apache Kafka's controller may have written
+        some that we do not serve."""
         found = self._log_configs.get(topic)
         if found is None:
             found = self._log_configs[topic] = self._read_log_config(topic)
@@ -151,7 +154,20 @@ class ReplicaManager:
             for name, server_name in TOPIC_TO_SERVER.items()
             if server_name in server
         )
-        texts.update(self.image.config(TOPIC_RESOURCE, topic))
+        own = self.image.config(TOPIC_RESOURCE, topic)
+        texts.update((name, text) for name, text in own.items() if name in LOG_SETTINGS)
+        unknown = sorted(
+            name
+            for name, text in own.items()
+            if name not in LOG_SETTINGS
+            and (name not in TOPIC_NOT_YET or text != TOPIC_NOT_YET[name].default)
+        )
+        if unknown:
+            logger.warning(
+                "settings of a topic are not served here topic=%s settings=%s",
+                topic,
+                ",".join(unknown),
+            )
         return LogConfig.from_settings(texts)
 
     # -- following the metadata ----------------------------------------------------------------------
@@ -160,6 +176,8 @@ class ReplicaManager:
         """The first image after the start: everything that is ours, and nothing else, is on disk."""
         self.image = image
         self._log_configs.clear()
+        self.placement.settle_doubles(image)
+        self.placement.settle_futures(image)
         with self._role_log:
             for topic in image.topics.values():
                 for number in range(len(topic.partitions)):
@@ -185,15 +203,19 @@ class ReplicaManager:
         # Settings first: an ISR is judged by the minimum that was decided with it (D9).
         if delta.changed_configs:
             self._reconfigure(delta.changed_configs)
-        for topic_id, number in delta.changed_partitions:
+        changed_leaders: dict[Partition, None] = {}
+        for key in delta.changed_partitions:
+            topic_id, number = key
             changed = image.topics_by_id.get(topic_id)
             if changed is None:
                 continue
-            is_ours = self.settings.node_id in changed.partitions[number].replicas
-            if is_ours and (topic_id, number) not in self.by_id:
-                self._to_make[topic_id, number] = None
+            partition = self.by_id.get(key)
+            if partition is None and self.settings.node_id in changed.partitions[number].replicas:
+                self._to_make[key] = None
             else:
                 self._apply_alone(changed, number)
+                if partition is not None and partition.leadership is not None:
+                    changed_leaders[partition] = None
         if self._making is None:
             if len(self._to_make) <= MADE_IN_A_TURN_MAX:
                 self._make(list(self._to_make))
@@ -202,13 +224,13 @@ class ReplicaManager:
         if delta.changed_brokers or delta.changed_configs:
             now = self.clock.monotonic()
             for partition in self.partitions.values():
-                if partition.leadership is not None:
+                # Whoever has just taken its role has done so already, by the same image.
+                if partition.leadership is not None and partition not in changed_leaders:
                     partition.leadership.reconsider(now)
 
     async def _make_many(self) -> None:
         """Those of a large topic. Their directories are made in a thread, and a turn of the loop takes a few of them: a
         request for one that is not there yet is answered with an error that makes the client try again."""
-        loop = asyncio.get_running_loop()
         try:
             while self._to_make:
                 some = list(islice(self._to_make, MADE_IN_A_TURN_MAX))
@@ -218,7 +240,7 @@ class ReplicaManager:
                     if (topic := self._topic_of_new(topic_id, number)) is not None
                 )
                 if plan:
-                    await loop.run_in_executor(None, plan.run)
+                    await in_thread(plan.run)
                     self.logs.directories_made(plan)
                 with self._role_log:
                     self._make(some)
@@ -271,13 +293,17 @@ class ReplicaManager:
         if not self.placement.must_wait(key, decision):
             partition = self.partitions.get(key) or self._host(topic, number)
             if partition is not None:
-                with self.directories_guarded():
+                try:
                     self._take_role(partition, decision)
+                except LogDirError as error:
+                    self.directory_failed(error)
         self.placement.decided(key, decision)
         self._report_placement(topic, number)
 
     def _take_role(self, partition: Partition, decided: PartitionImage) -> None:
-        partition.unclean_epoch = self._unclean.get((partition.topic_id, partition.partition), -1)
+        if self._unclean:
+            key = partition.topic_id, partition.partition
+            partition.unclean_epoch = self._unclean.get(key, -1)
         decision = partition.rules.role(decided, self.settings.node_id)
         if decision.leader == self.settings.node_id:
             partition.become_leader(decision, self.clock.monotonic())
@@ -367,15 +393,19 @@ class ReplicaManager:
         if partition is None:
             return
         self._take_out(partition)
-        topic = self.image.topics_by_id.get(partition.topic_id)
-        if topic is not None:
-            self._report_placement(topic, partition.partition)
+        self.placement_changed(partition)
 
     def directory_to_report(self, topic: TopicImage, number: int) -> UUID | None:
         """See `Placement.directory_to_report`."""
         partition = self.partitions.get(TopicPartition(topic.name, number))
         log = None if partition is None else partition.log
         return self.placement.directory_to_report(topic, number, log)
+
+    def placement_changed(self, partition: Partition) -> None:
+        """The replica has moved to another directory, will do so, or does so no longer."""
+        topic = self.image.topics_by_id.get(partition.topic_id)
+        if topic is not None:
+            self._report_placement(topic, partition.partition)
 
     def _report_placement(self, topic: TopicImage, number: int) -> None:
         for listener in self.listeners:

@@ -15,6 +15,8 @@ from ottla.replica.partition import Partition
 
 ALL = "*"
 NO_ROOM_REST_S = 0.5
+PIECE_S = 0.05
+PIECE_BYTES_MIN = 1 << 16
 
 
 class ReplicationThrottle:
@@ -31,14 +33,28 @@ class ReplicationThrottle:
 
     def set_rates(self, leader: int, follower: int) -> None:
         """Bytes per second; the largest number means no limit."""
-        self._leader_rate, self._follower_rate = max(leader, 1), max(follower, 1)
+        leader, follower = max(leader, 1), max(follower, 1)
+        # Measured over the last ten seconds, another rate would at first be made up for: with a burst if it is higher, with a
+        # standstill if it is lower. So what was sent counts as if it had been sent at the new rate.
+        self._sent.scale(leader / self._leader_rate)
+        self._received.scale(follower / self._follower_rate)
+        self._leader_rate, self._follower_rate = leader, follower
         self.limits_leaders = self._leader_rate != LONG_MAX
+
+    @property
+    def limits_followers(self) -> bool:
+        return self._follower_rate != LONG_MAX
 
     # -- as leader
 
-    def holds_back(self, partition: Partition, replica: int, now: float) -> bool:
-        """Whether this follower gets no records of the partition now."""
-        return self._counts(partition, replica) and self._sent.delay(self._leader_rate, now) > 0.0
+    def allowance(self, partition: Partition, replica: int, now: float) -> int:
+        """How many bytes of the partition this follower gets at once; 0 if it is held back. Small pieces, so that producers
+        never wait for a large one."""
+        if not self._counts(partition, replica):
+            return LONG_MAX
+        if self._sent.delay(self._leader_rate, now) > 0.0:
+            return 0
+        return max(PIECE_BYTES_MIN, int(self._leader_rate * PIECE_S))
 
     def sent(self, partition: Partition, replica: int, size: int, now: float) -> None:
         if self._counts(partition, replica):
@@ -57,7 +73,7 @@ class ReplicationThrottle:
         if partition.log.room.level is Level.NONE:
             return NO_ROOM_REST_S
         if (
-            self._follower_rate == LONG_MAX
+            not self.limits_followers
             or self._node_id in partition.isr
             or not self._is_named(partition.log.config.follower_throttled_replicas, partition)
         ):

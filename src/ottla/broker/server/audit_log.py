@@ -5,7 +5,8 @@ A client that is denied, or whose password is wrong, tries again at once. So wha
 counted, and told once more with the count when the ten seconds are over.
 
 One request may name thousands of things that its sender may not touch. A line for each would stop the node and drive
-everything else out of its log. So of one principal a hundred denials are told in ten seconds; the others are counted.
+everything else out of its log. So of one principal a hundred denials are told in ten seconds; the others are counted. It is the same
+with failed logins, which each may name another user: of one network a hundred are told.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from ottla.events import Events
 from ottla.events.audit import Audited
 from ottla.security.acls import Acl
 from ottla.security.authorizer import AuthorizationResult, Question, Via
-from ottla.security.operations import ResourceType
+from ottla.security.failures import network_of
+from ottla.security.operations import resource_kind
 from ottla.security.principals import Principal, user
 from ottla.wire.apis import APIS, PRIVATE_APIS, ApiKey
 
@@ -31,9 +33,15 @@ COUNTED_S: Final = 10.0
 LINES_MAX: Final = 1000
 """So many different lines are counted at a time."""
 DENIALS_MAX: Final = 100
-"""So many different denials of one principal are told within those ten seconds."""
+"""So many different denials of one principal are told within those ten seconds, and failed logins of one network."""
+REPEATS_MAX: Final = 1000
+"""So many that were told already are counted one by one. Each costs what a new one does, but for the line."""
+LOGIN_FAILURE: Final = "login_failure"
+NOT_TOLD: Final = "not told one by one"
 NAME_MAX: Final = 249
 """Of a longer name only the beginning is told."""
+BY_TOKEN: Final = "delegation token"
+"""Why somebody was let in who knew no password."""
 
 
 T = TypeVar("T", bound=Hashable)
@@ -103,10 +111,11 @@ class Repeats(Generic[T]):
 
 @dataclass(slots=True)
 class _Denials:
-    """Of one principal, within ten seconds."""
+    """Of one principal, within ten seconds; or the failed logins of one network."""
 
     host: str
     told: int = 0
+    repeated: int = 0
     untold: int = 0
 
 
@@ -117,6 +126,8 @@ class AuditLog:
         self._events = events or Events()
         self._call_later = call_later
         self._denials: dict[Principal, _Denials] = {}
+        self._failures: dict[str, _Denials] = {}
+        """By network."""
         self._lines: Repeats[tuple[int, str]] = Repeats(now, call_later, _write)
         self._entries: Repeats[Audited] = Repeats(now, call_later, self._emit)
 
@@ -133,7 +144,7 @@ class AuditLog:
         via: Via,
     ) -> None:
         denials = None if verdict.allowed else self._denials_of(principal, host)
-        if denials is not None and denials.told >= DENIALS_MAX:
+        if denials is not None and (denials.told >= DENIALS_MAX or denials.repeated >= REPEATS_MAX):
             denials.untold += 1
             return
         operation, resource_type, name = question
@@ -150,13 +161,14 @@ class AuditLog:
                 *via,
                 _api_name(api_key),
                 operation.name,
-                f"{_kind(resource_type)}:{_cut(name)}",
+                f"{resource_kind(resource_type)}:{_cut(name)}",
                 verdict.allowed,
                 _rule(verdict),
             )
         )
-        if denials is not None and is_new:
-            denials.told += 1
+        if denials is not None:
+            denials.told += is_new
+            denials.repeated += not is_new
 
     def _denials_of(self, principal: Principal, host: str) -> _Denials:
         denials = self._denials.get(principal)
@@ -183,18 +195,57 @@ class AuditLog:
                     str(principal),
                     denials.host,
                     allowed=False,
-                    cause="not told one by one",
+                    cause=NOT_TOLD,
                     repeated=denials.untold,
                 )
             )
 
     def logged_in(self, principal: Principal, host: str, via: Via) -> None:
-        self.tell(Audited("login", str(principal), host, *via))
+        cause = BY_TOKEN if principal.is_by_token else None
+        self.tell(Audited("login", str(principal), host, *via, cause=cause))
+
+    def changed(
+        self, principal: Principal, host: str, via: Via, api_key: int, operation: str, resource: str
+    ) -> None:
+        """Something that this broker changed by itself. What the controller changes, it tells itself."""
+        api = APIS[ApiKey(api_key)].name
+        change = Audited("change", str(principal), host, *via, api, operation, _cut(resource))
+        self.tell(change)
 
     def login_ended(self, kind: str, claimed: str | None, host: str, via: Via, cause: str) -> None:
         """`kind`: `login_failure` or `session_end`."""
         who = None if claimed is None else str(user(_cut(claimed)))
-        self.tell(Audited(kind, who, host, *via, allowed=False, cause=cause))
+        event = Audited(kind, who, host, *via, allowed=False, cause=cause)
+        if kind != LOGIN_FAILURE:
+            self.tell(event)
+            return
+        network = network_of(host)
+        if network not in self._failures and len(self._failures) >= LINES_MAX:
+            network = ""  # all others are told of as if they were one
+        failures = self._failures.get(network)
+        if failures is None:
+            failures = self._failures[network] = _Denials(host)
+            self._call_later(COUNTED_S, lambda: self._tell_untold_failures(network))
+        if failures.told >= DENIALS_MAX or failures.repeated >= REPEATS_MAX:
+            failures.untold += 1
+            return
+        is_new = self.tell(event)
+        failures.told += is_new
+        failures.repeated += not is_new
+
+    def _tell_untold_failures(self, network: str) -> None:
+        failures = self._failures.pop(network)
+        if failures.untold and Audited in self._events:
+            self._events.emit(
+                Audited(
+                    LOGIN_FAILURE,
+                    None,
+                    failures.host,
+                    allowed=False,
+                    cause=NOT_TOLD,
+                    repeated=failures.untold,
+                )
+            )
 
     def tell(self, event: Audited) -> bool:
         return Audited in self._events and self._entries.happened(event)
@@ -221,7 +272,7 @@ def audit_line(
     verdict: AuthorizationResult,
 ) -> str:
     operation, resource_type, name = question
-    kind = _kind(resource_type)
+    kind = resource_kind(resource_type)
     return _on_one_line(
         f"Principal = {principal} is {'Allowed' if verdict.allowed else 'Denied'}"
         f" operation = {operation.name} from host = {host} on resource = {kind}:LITERAL:{name}"
@@ -232,11 +283,6 @@ def audit_line(
 
 def _cut(name: str) -> str:
     return name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}... ({len(name)} characters)"
-
-
-def _kind(resource_type: ResourceType) -> str:
-    """As Kafka writes it: TransactionalId."""
-    return "".join(word.capitalize() for word in resource_type.name.split("_"))
 
 
 def _api_name(api_key: int) -> str:

@@ -15,13 +15,28 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from ottla.broker.server.large_requests import (
+    BURST_S,
+    LARGE_BYTES,
+    LONG_FETCH_BYTES,
+    LargeRequests,
+    Used,
+)
 from ottla.runtime import AcceptedConnection, Chunk, FileRange, TimedConnection
 from ottla.runtime.framed_connection import FIRST_BYTES, FrameRefused
 from ottla.security.authorizer import Via
+from ottla.security.needs import CLUSTER_ACTION
+from ottla.security.operations import CLUSTER_NAME
 from ottla.security.principals import ANONYMOUS, Principal
 from ottla.security.rights import Rights
 from ottla.wire import messages, schema
-from ottla.wire.apis import APIS, PRIVATE_APIS, PRIVATE_BYTES_MAX, ApiKey
+from ottla.wire.apis import (
+    APIS,
+    CLIENT_BYTES_MAX,
+    PRIVATE_APIS,
+    PRIVATE_BYTES_MAX,
+    ApiKey,
+)
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.headers import (
     RequestHeader,
@@ -29,6 +44,7 @@ from ottla.wire.headers import (
     response_chunks,
     response_header,
 )
+from ottla.wire.printable import printable_name
 
 if TYPE_CHECKING:
     from ottla.broker.server.gate import Gate
@@ -80,6 +96,7 @@ class Request:
     __slots__ = (
         "_answer",
         "_is_answered",
+        "_message",
         "answered_at",
         "connection",
         "early_bytes",
@@ -104,6 +121,7 @@ class Request:
         """The size of its answer, while the answer waits for an earlier one."""
         self._answer: Sequence[Chunk] | None = None
         self._is_answered = False
+        self._message: Any = None
         self.received_at = self.started_at = 0.0
         self.returned_at = 0.0
         """When its handler returned without an answer."""
@@ -122,8 +140,12 @@ class Request:
 
     def message(self) -> Any:
         """The body as kio's entity. InvalidFrame, which closes the connection, if it cannot be parsed."""
-        header = self.header
-        return messages.read_request(header.api_key, header.api_version, self.frame, header.body)
+        if self._message is None:
+            header = self.header
+            self._message = messages.read_request(
+                header.api_key, header.api_version, self.frame, header.body
+            )
+        return self._message
 
     def throttle(self, seconds: float) -> None:
         """The client is above its quota. The answer says so, and the connection is not read for that long (KIP-219)."""
@@ -170,12 +192,25 @@ class Request:
             self.connection.mute(self.throttle_ms / 1000)
         self.connection.answered(self)
 
+    def changed(self, operation: str, resource: str) -> None:
+        """For the audit: its sender changed something on this broker, without the controller."""
+        audit, connection = self.connection.server.audit, self.connection
+        if audit is not None:
+            via = Via(connection.listener) if self.rights is None else self.rights.via
+            audit.changed(
+                connection.principal,
+                connection.peer_host,
+                via,
+                self.header.api_key,
+                operation,
+                resource,
+            )
+
     def describe(self) -> str:
         header = self.header
         api = PRIVATE_APIS.get(header.api_key) or APIS[ApiKey(header.api_key)].name
-        return (
-            f"{api} v{header.api_version} from {header.client_id or '?'} at {self.connection.peer}"
-        )
+        client = printable_name(header.client_id or "?")
+        return f"{api} v{header.api_version} from {client} at {self.connection.peer}"
 
 
 def _can_say_throttled(api_key: int) -> bool:
@@ -203,6 +238,8 @@ class ServerConnection:
         """What looks at its frames first, until its client has logged in."""
         self.sasl: Gate | None = None
         """The same, for as long as the connection lives. None where nobody logs in."""
+        self._used: Used | None = None
+        """What its principal has used of the loop's time. None where no rights count."""
         if server.authorizer is not None:
             self.authenticated(ANONYMOUS)
         self.is_counted = False
@@ -213,6 +250,7 @@ class ServerConnection:
         """The nodes that it may say to be. None: any that its rights allow (see `security.node_claims`)."""
         self._is_paused = False
         self._holds = 0
+        self._has_its_turn = False
         self.timed: TimedConnection | None = None
         """The same connection, if somebody wants to know its times."""
         if server.times is not None:
@@ -226,6 +264,8 @@ class ServerConnection:
         if authorizer is not None:
             via = Via(self.server.name, mechanism)
             self.rights = Rights(authorizer, principal, self.peer_host, via)
+            if self.server.large is not None:
+                self._used = self.server.large.used_by(principal)
 
     @property
     def peer(self) -> str:
@@ -276,7 +316,8 @@ class ServerConnection:
             )
             self._connection.abort()
             return
-        if len(frame) > REQUEST_BYTES_MAX[header.api_key]:
+        api_key, size = header.api_key, len(frame)
+        if size > REQUEST_BYTES_MAX[api_key]:
             logger.info(
                 "closing connection, request too large peer=%s api_key=%d bytes=%d",
                 self.peer,
@@ -285,6 +326,13 @@ class ServerConnection:
             )
             self._connection.abort()
             return
+        if size > LARGE_BYTES and api_key and self._takes_turns(header, frame):
+            return
+        used: Used | None = None
+        if api_key != ApiKey.PRODUCE and (api_key != ApiKey.FETCH or size > LONG_FETCH_BYTES):
+            used = self._used
+            if used is not None and used.seconds > BURST_S and self._has_used_much(header, frame):
+                return
         handler = self.server.handlers.get(header.api_key)
         if handler is None:
             logger.log(
@@ -311,7 +359,7 @@ class ServerConnection:
             if quotas is None or not quotas.active:
                 handler(request)
             else:
-                quotas.handle(request, handler, len(frame))
+                quotas.handle(request, handler, size)
         except InvalidFrame as error:
             logger.info(
                 "closing connection, invalid request peer=%s request=%s error=%s",
@@ -324,9 +372,57 @@ class ServerConnection:
             self.fail(request)
         if timed is not None and not request._is_answered:
             request.returned_at = timed.now()
+        if used is not None and not self._has_its_turn:
+            framed = cast(TimedConnection, self._connection)
+            used.add(framed.started_at, framed.now())
         request.frame = NO_FRAME  # its memory is used again: a parked request must not hold it
+        request._message = None
         if len(self._unanswered) >= UNANSWERED_MAX:
             self._pause()
+
+    @property
+    def may_be_node(self) -> bool:
+        """Whether its requests may be those of a node: long ones, which nothing holds up."""
+        if self.certified_nodes is not None and not self.certified_nodes:
+            return False
+        return CLUSTER_ACTION.sees(self.rights, CLUSTER_NAME)
+
+    def _has_used_much(self, header: RequestHeader, frame: memoryview) -> bool:
+        """Whether this request takes turns with large ones, because its principal has used so much of the loop's time."""
+        framed = cast(TimedConnection, self._connection)
+        is_much = self._used is not None and self._used.is_much(framed.now())
+        return is_much and self._takes_turns(header, frame)
+
+    def _takes_turns(self, header: RequestHeader, frame: memoryview) -> bool:
+        """A client's large request waits until its turn comes. Nothing else of its connection is read meanwhile."""
+        large: LargeRequests | None = self.server.large
+        if large is None or self._has_its_turn or self.may_be_node:
+            return False
+        size = len(frame)
+        if size > CLIENT_BYTES_MAX or not large.has_room(self.principal, size):
+            logger.info(
+                "closing connection, large request refused peer=%s api_key=%d bytes=%d reason=%s",
+                self.peer,
+                header.api_key,
+                size,
+                "it is too large" if size > CLIENT_BYTES_MAX else "too many of its user wait",
+            )
+            self._connection.abort()
+            return True
+        kept = bytes(frame)
+        self.hold()
+        large.add(self.principal, size, lambda: self._serve_in_turn(kept))
+        return True
+
+    def _serve_in_turn(self, frame: bytes) -> None:
+        if self.closed:
+            return
+        self._has_its_turn = True
+        try:
+            self.frame_received(memoryview(frame))
+        finally:
+            self._has_its_turn = False
+            self.release()
 
     def begin(self, header: RequestHeader) -> Request:
         """A request that is answered by its gate, after all earlier ones."""
@@ -443,6 +539,9 @@ class ServerConnection:
             callback()
         self.on_close.clear()
         self._unanswered.clear()
+        self.gate = self.sasl = (
+            None  # they refer to each other, and the collector of cycles comes seldom
+        )
 
     def close(self) -> None:
         self._connection.close()

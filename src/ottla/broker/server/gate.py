@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ottla.broker.server.connections import Request, ServerConnection
+from ottla.broker.server.password_queue import PasswordQueue
 from ottla.runtime.seams import Clock
 from ottla.security.authorizer import Via
 from ottla.security.failures import FailureDelays
-from ottla.security.login import Accepted, Work
+from ottla.security.login import Work
 from ottla.security.principals import USER, Principal, TokenPrincipal
 from ottla.security.sasl import (
     Closed,
@@ -40,10 +40,6 @@ from ottla.wire.printable import NAME_CHARACTERS, printable_name
 
 logger = logging.getLogger(__name__)
 
-COMPUTED_AT_ONCE: Final = 2
-"""Passwords that a node looks at in threads at the same time. More would take the processor from its clients."""
-QUEUED_PER_ADDRESS: Final = 16
-"""Logins that may wait for that, of an address that has failed lately. Further ones are closed unanswered."""
 TIME_TO_READ_S: Final = 0.1
 """Between the answer to a failed login and the end. kafka-python loses an answer that comes together with the end."""
 LAST_ANSWER_S: Final = 0.5
@@ -61,27 +57,7 @@ class Logins:
         self.clock = clock
         self.gates: dict[Gate, None] = {}
         self.delays = delays or FailureDelays(0.0)
-        self._computing = asyncio.Semaphore(COMPUTED_AT_ONCE)
-        self._queued: Counter[str] = Counter()
-        """Of each address: the logins that wait for a thread, or are in one."""
-
-    async def compute(self, work: Work, connection: ServerConnection) -> Accepted | None:
-        """ConnectionError if its address has failed lately, and too many of its logins wait: others have their turn then."""
-        host = connection.peer_host
-        if self._queued[host] >= QUEUED_PER_ADDRESS and self.delays.failed_lately(
-            host, self.clock.monotonic()
-        ):
-            raise ConnectionError("too many logins of its address wait")
-        self._queued[host] += 1
-        try:
-            async with self._computing:
-                if connection.closed:
-                    return None  # it waited for too long, and nobody wants to know any more
-                return await asyncio.get_running_loop().run_in_executor(None, work.run)
-        finally:
-            self._queued[host] -= 1
-            if not self._queued[host]:
-                del self._queued[host]
+        self.passwords = PasswordQueue(clock, self.delays)
 
     def credentials_changed(self, changed: Iterable[tuple[str, int]]) -> None:
         """End every session that rests on one of these: (user, number of the mechanism). And every login of these users
@@ -205,9 +181,7 @@ class Gate:
             case Failed(frame, why, mechanism):
                 self._fail(frame, why, mechanism)
             case Closed(why):
-                self._listener.expired += 1
-                self._log(why, self._mechanism(), "session_end")
-                self.end()
+                self._end_session(why)
 
     def _send(self, frame: bytes) -> None:
         if self._request is None:
@@ -217,7 +191,10 @@ class Gate:
 
     async def _compute(self, work: Work) -> None:
         try:
-            accepted = await self._logins.compute(work, self.connection)
+            connection = self.connection
+            accepted = await self._logins.passwords.compute(
+                work, connection.peer_host, lambda: not connection.closed
+            )
         except ConnectionError as error:
             self._listener.failed += 1
             self._log(str(error), None)
@@ -260,7 +237,7 @@ class Gate:
             self._set_timer(None)
         else:
             left_s = login.session_ends - self._logins.clock.monotonic()
-            self._set_timer(left_s, self._close_gate)
+            self._set_timer(left_s, self._session_over)
         logger.debug(
             "logged in peer=%s listener=%s mechanism=%s user=%s",
             connection.peer,
@@ -274,11 +251,35 @@ class Gate:
         """The client logs in again, or its session is over: its next frame is looked at here."""
         self.connection.gate = self
 
+    def _session_over(self) -> None:
+        self._close_gate()
+        self._answer_parked()
+
+    def _answer_parked(self) -> None:
+        """A fetch that waits may wait for hours, and would be answered with records that came when its session was over. Its
+        client reads what there is now, and may log in again, as with Kafka."""
+        parked = self.connection.parked_fetch
+        if parked is not None:
+            parked.complete()
+
+    def ends_if_over(self) -> bool:
+        """For an answer that comes late and tells of others: if the session is over by now, the connection is."""
+        over = self._sasl.is_session_over(self._logins.clock.monotonic())
+        if over and not self.connection.closed:
+            self._end_session("an answer came when the session was over")
+        return over
+
+    def _end_session(self, why: str) -> None:
+        self._listener.expired += 1
+        self._log(why, self._mechanism(), "session_end")
+        self.end()
+
     def _fail(self, frame: bytes | None, why: str, mechanism: str | None) -> None:
         """Nothing is read until the connection closes, so a guess costs the delay."""
         self._listener.failed += 1
         self._log(why, mechanism)
-        self.connection.gate = self
+        self._close_gate()
+        self._answer_parked()
         self.connection.hold()
         first_s, now = self._listener.limits.failure_delay_s, self._logins.clock.monotonic()
         delay_s = self._logins.delays.failed(self.connection.peer_host, first_s, now)
@@ -297,6 +298,7 @@ class Gate:
         self._log("its credential was changed or removed", self._mechanism(), "session_end")
         if connection.awaits(ApiKey.ALTER_USER_SCRAM_CREDENTIALS):
             connection.hold()
+            self._answer_parked()
             self._set_timer(LAST_ANSWER_S, self.end)
         else:
             self.end()

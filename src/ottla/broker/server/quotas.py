@@ -10,8 +10,8 @@ instead of delayed (KIP-599).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 from ottla.broker.server.connections import Handler, Request
 from ottla.config.node_settings import Settings
@@ -31,7 +31,10 @@ REQUESTS = "request_percentage"
 MUTATIONS = "controller_mutation_rate"
 
 METERS_MAX = 10_000
-"""Clients measured at one time. Clients choose their ids freely. Beyond this number, all are measured anew."""
+"""Client ids measured at one time. Clients choose their ids freely, so beyond this number one that was not heard of for long is
+forgotten. Users cannot be chosen, and each of them has a meter for as long as the node lives."""
+OLDEST_ASKED = 16
+"""So many of those that were not heard of for longest are asked whether they can be forgotten."""
 
 BROKERS_ADD_FROM = 4
 """Versions of AddPartitionsToTxn from this one on are sent by brokers."""
@@ -68,6 +71,11 @@ class Meter:
             return 0.0
         return max(0.0, sum(amount for _, amount in samples) / rate - self._elapsed(now))
 
+    def scale(self, factor: float) -> None:
+        """Count what was recorded so many times."""
+        for sample in self._samples:
+            sample[1] *= factor
+
     def measured(self, now: float) -> float:
         """The rate of what was recorded, over the time that counts."""
         return sum(amount for _, amount in self._samples) / self._elapsed(now)
@@ -100,6 +108,61 @@ class Allowance(NamedTuple):
     shared_by: QuotaKey
 
 
+_Measure = TypeVar("_Measure", Meter, Bucket)
+
+
+class Measures(Generic[_Measure]):
+    """What is measured of whom. Nobody gets rid of what he has used, or of what others have, by coming under many ids."""
+
+    def __init__(self) -> None:
+        self._of_users: dict[Hashable, _Measure] = {}
+        self._of_ids: dict[Hashable, _Measure] = {}
+        """Who was heard of last comes last."""
+        self._rates: dict[Hashable, float] = {}
+        """Of those of ids."""
+
+    def get(
+        self,
+        what: str,
+        allowed: Allowance,
+        make: Callable[[], _Measure],
+        now: float,
+    ) -> _Measure:
+        shared_by: QuotaKey = allowed.shared_by
+        key: Hashable = what, shared_by
+        if shared_by[0][0] != CLIENT_ID:
+            return self._of_users.get(key) or self._of_users.setdefault(key, make())
+        found = self._of_ids.pop(key, None)
+        if found is None:
+            found = make()
+            if len(self._of_ids) >= METERS_MAX and not self._make_room(now):
+                # All others are above their rates. Those who come now have one client's rate together.
+                key = what, ((CLIENT_ID, None), *shared_by[1:])
+                found = self._of_ids.pop(key, found)
+        self._of_ids[key] = found
+        self._rates[key] = allowed.rate
+        return found
+
+    def _make_room(self, now: float) -> bool:
+        """Forget one that is not above its rate; those who are go behind the others."""
+        for _ in range(OLDEST_ASKED):
+            key = next(iter(self._of_ids))
+            measure, rate = self._of_ids.pop(key), self._rates[key]
+            if measure.delay(rate, now) <= 0.0:
+                del self._rates[key]
+                return True
+            self._of_ids[key] = measure
+        return False
+
+    def clear(self) -> None:
+        self._of_users.clear()
+        self._of_ids.clear()
+        self._rates.clear()
+
+    def __len__(self) -> int:
+        return len(self._of_users) + len(self._of_ids)
+
+
 class ClientQuotas:
     """The quotas of one node. Requests are measured only while `active`: without a quota there is no cost."""
 
@@ -121,8 +184,8 @@ class ClientQuotas:
         self._bucket_window = Window(
             settings.controller_quota_window_num, settings.controller_quota_window_size_seconds
         )
-        self._meters: dict[tuple[str, QuotaKey], Meter] = {}
-        self._buckets: dict[QuotaKey, Bucket] = {}
+        self._meters: Measures[Meter] = Measures()
+        self._buckets: Measures[Bucket] = Measures()
         self._allowances: dict[tuple[str, str, str], Allowance | None] = {}
 
     def refresh(self) -> None:
@@ -134,7 +197,8 @@ class ClientQuotas:
         self.active = any(entity[0][0] != IP for entity in quotas)
         self.limits_requests = any(REQUESTS in each for each in quotas.values())
         self._allowances.clear()
-        self._forget()
+        self._meters.clear()
+        self._buckets.clear()
 
     # The quota of a client
 
@@ -184,7 +248,7 @@ class ClientQuotas:
         allowed = self._allowance_of(request, REQUESTS)
         if allowed is not None:
             now = self._now()
-            self._meter(REQUESTS, allowed).record((now - began) * 100.0, now)
+            self._meter(REQUESTS, allowed, now).record((now - began) * 100.0, now)
 
     def _allowance_of(self, request: Request, what: str) -> Allowance | None:
         return self.allowance(what, request.connection.principal.name, request.client_id)
@@ -201,7 +265,7 @@ class ClientQuotas:
         if allowed is None:
             return
         now = self._now()
-        meter = self._meter(what, allowed)
+        meter = self._meter(what, allowed, now)
         if amount:
             meter.record(amount, now)
         delay = meter.delay(allowed.rate, now)
@@ -216,18 +280,8 @@ class ClientQuotas:
                     QuotaExceeded(request.client_id, what, allowed.rate, delay, measured, user)
                 )
 
-    def _meter(self, what: str, allowed: Allowance) -> Meter:
-        key = (what, allowed.shared_by)
-        meter = self._meters.get(key)
-        if meter is None:
-            if len(self._meters) >= METERS_MAX:
-                self._forget()
-            meter = self._meters[key] = Meter(self._window)
-        return meter
-
-    def _forget(self) -> None:
-        self._meters.clear()
-        self._buckets.clear()
+    def _meter(self, what: str, allowed: Allowance, now: float) -> Meter:
+        return self._meters.get(what, allowed, lambda: Meter(self._window), now)
 
     # Changes to the cluster
 
@@ -237,12 +291,10 @@ class ClientQuotas:
         self.refresh()
         if not self.active or (allowed := self.allowance(MUTATIONS, user, client_id)) is None:
             return None
-        bucket = self._buckets.get(allowed.shared_by)
-        if bucket is None:
-            if len(self._buckets) >= METERS_MAX:
-                self._forget()
-            bucket = Bucket(self._bucket_window, allowed.rate, self._now())
-            self._buckets[allowed.shared_by] = bucket
+        now = self._now()
+        bucket = self._buckets.get(
+            MUTATIONS, allowed, lambda: Bucket(self._bucket_window, allowed.rate, now), now
+        )
         return Mutations(bucket, allowed.rate, self._now, is_strict, user, client_id, self._events)
 
 

@@ -17,6 +17,7 @@ from ottla.wire.apis import ApiKey
 if TYPE_CHECKING:
     from ottla.broker.server.audit_log import AuditLog
     from ottla.broker.server.gate import GatedListener
+    from ottla.broker.server.large_requests import LargeRequests
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ class Server:
         before it listens."""
         self.audit: AuditLog | None = None
         """Hears who logs in."""
+        self.large: LargeRequests | None = None
+        """Where large requests of clients take turns. None: they are handled as they come."""
         self.gated: GatedListener | None = None
         """Lets nobody in who has not logged in. None where the protocol has no SASL."""
         self.tls: Tls | None = None

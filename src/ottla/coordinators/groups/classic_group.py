@@ -101,6 +101,11 @@ class ClassicGroup:
     """Member ids by group.instance.id."""
     pending: dict[str, None] = field(default_factory=dict)
     """Member ids that were assigned (KIP-394) and have not joined yet."""
+    joining: dict[str, None] = field(default_factory=dict)
+    """Members whose JoinGroup waits. Kept beside `ClassicMember.awaiting_join`: to look through all members whenever
+    one joins would make a rebalance quadratic."""
+    supported: dict[str, int] = field(default_factory=dict)
+    """How many members have each protocol; kept for the same reason."""
     pending_sync: dict[str, None] = field(default_factory=dict)
     """Members that have not sent SyncGroup yet."""
     new_member_added: bool = False
@@ -126,12 +131,8 @@ class ClassicGroup:
         return bool(self.members) and self.leader is None
 
     @property
-    def awaiting_join_count(self) -> int:
-        return sum(member.awaiting_join is not None for member in self.members.values())
-
-    @property
     def has_all_joined(self) -> bool:
-        return not self.pending and self.awaiting_join_count == len(self.members)
+        return not self.pending and len(self.joining) == len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -154,15 +155,40 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.id
         self.members[member.id] = member
+        self._count_protocols(member, 1)
         self.pending.pop(member.id, None)
+
+    def _count_protocols(self, member: ClassicMember, by: int) -> None:
+        for name, _ in member.protocols:
+            self.supported[name] = self.supported.get(name, 0) + by
+            if not self.supported[name]:
+                del self.supported[name]
+
+    def change_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, 1)
+
+    def await_join(self, member: ClassicMember, token: Token) -> None:
+        member.awaiting_join = token
+        self.joining[member.id] = None
+
+    def take_join(self, member: ClassicMember) -> Token | None:
+        """The JoinGroup that waits, if there is one. It is answered now."""
+        token, member.awaiting_join = member.awaiting_join, None
+        self.joining.pop(member.id, None)
+        return token
 
     def remove(self, member_id: str) -> ClassicMember | None:
         member = self.members.pop(member_id, None)
-        if member is not None and member.instance_id is not None:
-            del self.static[member.instance_id]
+        if member is not None:
+            self._count_protocols(member, -1)
+            if member.instance_id is not None:
+                del self.static[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         self.pending.pop(member_id, None)
+        self.joining.pop(member_id, None)
         self.pending_sync.pop(member_id, None)
         return member
 
@@ -184,6 +210,7 @@ class ClassicGroup:
         self.static[instance_id] = new_id
         if self.leader == old_id:
             self.leader = new_id
+        self.joining.pop(old_id, None)
         self.pending_sync.pop(old_id, None)
         return old, new
 
@@ -213,11 +240,7 @@ class ClassicGroup:
 
     def _candidates(self) -> dict[str, None]:
         """Protocols that every member has."""
-        counts: dict[str, int] = {}
-        for member in self.members.values():
-            for name, _ in member.protocols:
-                counts[name] = counts.get(name, 0) + 1
-        return {name: None for name, count in counts.items() if count == len(self.members)}
+        return {name: None for name, count in self.supported.items() if count == len(self.members)}
 
     def select_protocol(self) -> str:
         candidates = self._candidates()

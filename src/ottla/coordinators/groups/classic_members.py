@@ -47,10 +47,13 @@ class MixedProtocol:
         message = request.message
         member_id = message.member_id or f"{request.client_id}-{self._context.new_id()}"
         try:
-            subscription = self._check_join(group, member_id, message)
+            self._check_join(group, member_id, message)
             instance_id = field(message, "group_instance_id", None)
             if not message.member_id and instance_id is None and version >= 4:
                 raise KafkaError(ErrorCode.MEMBER_ID_REQUIRED)
+            subscription = read_subscription(bytes(message.protocols[0].metadata))
+            if subscription is None:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             before, replaced = self._known(group, member_id, bool(message.member_id), instance_id)
             if replaced is not None and self._consumer.go_classic(group, [replaced]):
                 # It was the last member of the consumer protocol: it must join the classic group like the others.
@@ -77,7 +80,7 @@ class MixedProtocol:
             },
         )
 
-    def _check_join(self, group: ConsumerGroup, member_id: str, message: Any) -> Subscription:
+    def _check_join(self, group: ConsumerGroup, member_id: str, message: Any) -> None:
         config = self._context.config
         session_ms = milliseconds(message.session_timeout)
         if not config.min_session_timeout_ms <= session_ms <= config.max_session_timeout_ms:
@@ -90,13 +93,9 @@ class MixedProtocol:
             for id, member in group.members.items()
             if member.classic is not None and id != member_id
         ]
-        subscription = None
         # All classic members need a protocol in common, for when the group becomes a classic one again.
-        if message.protocol_type == PROTOCOL_TYPE and names.intersection(*others):
-            subscription = read_subscription(bytes(message.protocols[0].metadata))
-        if subscription is None:
+        if message.protocol_type != PROTOCOL_TYPE or not names.intersection(*others):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        return subscription
 
     def _known(
         self, group: ConsumerGroup, member_id: str, has_id: bool, instance_id: str | None
@@ -126,7 +125,10 @@ class MixedProtocol:
             ):
                 if theirs is not None and theirs != ours:
                     raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            if (
+                self._consumer.epoch_to_reach(group) > member.epoch
+                and member.state is not MemberState.UNREVOKED_PARTITIONS
+            ):
                 self._await_join(group, member)
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         except KafkaError as error:
@@ -150,7 +152,7 @@ class MixedProtocol:
             member = self._check(group, request.message)
             self._consumer.restart_session(group, member)
             if (
-                member.epoch < group.epoch
+                member.epoch < self._consumer.epoch_to_reach(group)
                 or member.state is MemberState.UNREVOKED_PARTITIONS
                 or (
                     member.state is MemberState.UNRELEASED_PARTITIONS
@@ -172,9 +174,7 @@ class MixedProtocol:
             error = ErrorCode.NONE
             try:
                 known_id = member_id or group.static.get(instance_id or "", "")
-                member = self._member(group, known_id, instance_id)
-                if member_id and member.classic is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+                self._member(group, known_id, instance_id)
                 gone.append(known_id)
             except KafkaError as failure:
                 error = failure.code

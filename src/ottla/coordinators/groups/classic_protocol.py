@@ -129,7 +129,7 @@ class ClassicProtocol:
             return True
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             is_waiting = member is not None and member.awaiting_join is not None
-            return is_waiting or group.awaiting_join_count < size_max
+            return is_waiting or len(group.joining) < size_max
         return member is not None or len(group.members) < size_max
 
     def _join_new(
@@ -164,7 +164,6 @@ class ClassicProtocol:
             milliseconds(message.session_timeout),
             _protocols(message),
             is_new=True,
-            awaiting_join=token,
             heard_ms=self._context.out.now_ms,
         )
         if (
@@ -173,6 +172,7 @@ class ClassicProtocol:
         ):
             group.new_member_added = True
         group.add(member, message.protocol_type)
+        group.await_join(member, token)
         logger.info(
             "member joined group=%s protocol=classic member=%s members=%d host=%s",
             group.id,
@@ -211,22 +211,17 @@ class ClassicProtocol:
             members = self._joined_members(group) if is_leader else ()
             self._context.out.reply(token, self._joined(group, member, members))
             return
-        self._update(member, message, protocols)
-        self._wait_for_join(member, token)
+        self._update(group, member, message, protocols)
+        self._answer_join(group, member, join_failure(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
+        group.await_join(member, token)  # only its latest request gets the result
         self._rebalance_or_complete(group, f"member {member_id} {why}{_reason(message)}")
 
-    def _update(self, member: ClassicMember, message: Any, protocols: Protocols) -> None:
-        member.protocols = protocols
+    def _update(
+        self, group: ClassicGroup, member: ClassicMember, message: Any, protocols: Protocols
+    ) -> None:
+        group.change_protocols(member, protocols)
         member.rebalance_timeout_ms = _rebalance_timeout_ms(message)
         member.session_timeout_ms = milliseconds(message.session_timeout)
-
-    def _wait_for_join(self, member: ClassicMember, token: Token) -> None:
-        """Only its latest request gets the result of the rebalance."""
-        if member.awaiting_join is not None:
-            self._context.out.reply(
-                member.awaiting_join, join_failure(ErrorCode.REBALANCE_IN_PROGRESS, member.id)
-            )
-        member.awaiting_join = token
 
     def _replace_static(
         self,
@@ -244,13 +239,13 @@ class ClassicProtocol:
         if StaticMemberReplaced in self._context.events:
             replaced = StaticMemberReplaced(group.id, instance_id, old.id, new_id)
             self._context.events.emit(replaced)
-        self._answer_join(old, join_failure(ErrorCode.FENCED_INSTANCE_ID, old.id))
+        self._answer_join(group, old, join_failure(ErrorCode.FENCED_INSTANCE_ID, old.id))
         self._answer_sync(old, sync_failure(ErrorCode.FENCED_INSTANCE_ID))
         self._context.timers.cancel(_session(group, old.id))
         member.client_id, member.client_host = request.client_id, request.client_host
         member.heard_ms = self._context.out.now_ms
-        self._update(member, request.message, _protocols(request.message))
-        member.awaiting_join = token
+        self._update(group, member, request.message, _protocols(request.message))
+        group.await_join(member, token)
         self._restart_session(group, member)
         if group.state is ClassicGroupState.STABLE:
             if group.select_protocol() != group.protocol:
@@ -266,7 +261,7 @@ class ClassicProtocol:
                 # It must not take itself for the leader: its assignment would be ignored.
                 reply = self._joined(group, member, ())
                 reply["leader"] = leader_before
-            self._answer_join(member, reply)
+            self._answer_join(group, member, reply)
         elif group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._prepare(group, f"static member {instance_id} came back")
         else:
@@ -359,7 +354,7 @@ class ClassicProtocol:
         everyone = self._joined_members(group)
         for member in group.members.values():
             members = everyone if member.id == group.leader else ()
-            self._answer_join(member, self._joined(group, member, members))
+            self._answer_join(group, member, self._joined(group, member, members))
             member.is_new = False
             self._restart_session(group, member)
             group.pending_sync[member.id] = None
@@ -391,10 +386,12 @@ class ClassicProtocol:
             "members": members,
         }
 
-    def _answer_join(self, member: ClassicMember, fields: dict[str, Any]) -> None:
-        if member.awaiting_join is not None:
-            self._context.out.reply(member.awaiting_join, fields)
-            member.awaiting_join = None
+    def _answer_join(
+        self, group: ClassicGroup, member: ClassicMember, fields: dict[str, Any]
+    ) -> None:
+        token = group.take_join(member)
+        if token is not None:
+            self._context.out.reply(token, fields)
 
     def _answer_sync(self, member: ClassicMember, fields: dict[str, Any]) -> bool:
         if member.awaiting_sync is None:
@@ -557,7 +554,7 @@ class ClassicProtocol:
         self._after_removal(group, "")
 
     def _remove(self, group: ClassicGroup, member: ClassicMember) -> None:
-        self._answer_join(member, join_failure(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._answer_join(group, member, join_failure(ErrorCode.UNKNOWN_MEMBER_ID))
         self._answer_sync(member, sync_failure(ErrorCode.UNKNOWN_MEMBER_ID))
         self._context.timers.cancel(_session(group, member.id))
         group.remove(member.id)
@@ -629,7 +626,9 @@ class ClassicProtocol:
     def give_away(self, group: ClassicGroup) -> None:
         """The group becomes a consumer group: members that wait for a response are told to join again."""
         for member in group.members.values():
-            self._answer_join(member, join_failure(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
+            self._answer_join(
+                group, member, join_failure(ErrorCode.REBALANCE_IN_PROGRESS, member.id)
+            )
             self._answer_sync(member, sync_failure(ErrorCode.REBALANCE_IN_PROGRESS))
         self.forget(group)
 
@@ -642,7 +641,11 @@ class ClassicProtocol:
 
 
 def _protocols(message: Any) -> Protocols:
-    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in message.protocols)
+    """One that is named twice counts once: more members would seem to have it than there are, and none could be chosen."""
+    named: dict[str, bytes] = {}
+    for protocol in message.protocols:
+        named.setdefault(protocol.name, bytes(protocol.metadata))
+    return tuple(named.items())
 
 
 def _rebalance_timeout_ms(message: Any) -> int:

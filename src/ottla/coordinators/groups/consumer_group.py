@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ottla.coordinators.groups.assignors import Assignment
@@ -32,6 +32,11 @@ JOINING = 0
 LEAVING = -1
 LEAVING_FOR_A_WHILE = -2
 """Member epochs in requests of members that join or leave; the last one is for static members."""
+
+
+T = TypeVar("T")
+Subscribed = tuple[tuple[str, ...], str | None]
+"""What a member subscribes to: topics, and a pattern."""
 
 
 class MemberState(IntEnum):
@@ -61,6 +66,10 @@ class ConsumerMember:
     classic: ClassicMemberMetadata | None = None
     """Of a member that speaks the classic protocol (see `classic_members`)."""
 
+    @property
+    def subscribed(self) -> Subscribed:
+        return self.topics, self.regex
+
     def metadata(self) -> ConsumerGroupMemberMetadataValue:
         return ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,
@@ -73,6 +82,10 @@ class ConsumerMember:
             server_assignor=self.assignor,
             classic_member_metadata=self.classic,
         )
+
+    def has_arrived(self, epoch: int) -> bool:
+        """At its target of this epoch."""
+        return self.state is MemberState.STABLE and self.epoch == epoch
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
         return replace(
@@ -158,6 +171,11 @@ class ConsumerGroup:
     owners: dict[tuple[UUID, int], str] = field(default_factory=dict)
     """The member that owns a partition, or has still to revoke it."""
     patterns: dict[str, ResolvedPattern] = field(default_factory=dict)
+    subscriptions: dict[Subscribed, int] = field(default_factory=dict)
+    """How many members have each subscription. Most groups have one for all, and to look at every member whenever one of
+    them comes or goes would make that quadratic."""
+    settled: dict[int, int] = field(default_factory=dict)
+    """How many members have reached their target of an epoch; kept for the same reason."""
     seen_topics: int = -1
     """Version of the topics at the last check for changes; not written."""
     epoch_since_ms: int = -1
@@ -179,12 +197,33 @@ class ConsumerGroup:
             return "Empty"
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        if all(self.is_reconciled(member) for member in self.members.values()):
-            return "Stable"
-        return "Reconciling"
+        return "Stable" if self.are_all_reconciled else "Reconciling"
+
+    @property
+    def are_all_reconciled(self) -> bool:
+        return self.settled.get(self.assignment_epoch, 0) == len(self.members)
 
     def is_reconciled(self, member: ConsumerMember) -> bool:
-        return member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
+        return member.has_arrived(self.assignment_epoch)
+
+    def have_all_arrived(self, epoch: int, member: ConsumerMember, replaced: str | None) -> bool:
+        """Whether all will be at their target of this epoch with `member` as it is here, in place of what it was
+        before and of the one that it replaces."""
+        known = [self.members[id] for id in (member.id, replaced) if id in self.members]
+        arrived = self.settled.get(epoch, 0) - sum(each.has_arrived(epoch) for each in known)
+        return member.has_arrived(epoch) and arrived == len(self.members) - len(known)
+
+    def subscriptions_with(
+        self, gone: Iterable[str], come: Iterable[ConsumerMember] = ()
+    ) -> list[Subscribed]:
+        """All subscriptions that there will be without and with these members."""
+        counts = dict(self.subscriptions)
+        for id in gone:
+            if id in self.members:
+                counts[self.members[id].subscribed] -= 1
+        for member in come:
+            counts[member.subscribed] = counts.get(member.subscribed, 0) + 1
+        return [subscribed for subscribed, count in counts.items() if count]
 
     def is_released_for(self, member: ConsumerMember) -> bool:
         """Whether no other member owns a partition of the member's target."""
@@ -198,7 +237,9 @@ class ConsumerGroup:
 
     def put_member(self, member: ConsumerMember) -> None:
         old = self.members.get(member.id)
+        self._count(member, 1)
         if old is not None:
+            self._count(old, -1)
             self._disown(old)
             if old.instance_id is not None and self.static.get(old.instance_id) == old.id:
                 del self.static[old.instance_id]
@@ -212,9 +253,15 @@ class ConsumerGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return
+        self._count(member, -1)
         self._disown(member)
         if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
             del self.static[member.instance_id]
+
+    def _count(self, member: ConsumerMember, by: int) -> None:
+        _add(self.subscriptions, member.subscribed, by)
+        if member.state is MemberState.STABLE:
+            _add(self.settled, member.epoch, by)
 
     def _disown(self, member: ConsumerMember) -> None:
         for slot in _slots(member):
@@ -223,20 +270,8 @@ class ConsumerGroup:
 
     # -- what members subscribe to
 
-    def topics_of(
-        self, member: ConsumerMember, patterns: Mapping[str, ResolvedPattern]
-    ) -> list[str]:
-        names = dict.fromkeys(member.topics)
-        if member.regex and member.regex in patterns:
-            names.update(dict.fromkeys(patterns[member.regex].topics))
-        return sorted(names)
-
     def subscribed(self) -> frozenset[str]:
-        return frozenset(
-            name
-            for member in self.members.values()
-            for name in self.topics_of(member, self.patterns)
-        )
+        return topics_of_all(self.subscriptions, self.patterns)
 
     # -- offsets
 
@@ -260,6 +295,26 @@ class ConsumerGroup:
         if speaks_new and version is not None and version < 9:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         self.check_epoch(member_id, epoch)
+
+
+def _add(counts: dict[T, int], key: T, by: int) -> None:
+    counts[key] = counts.get(key, 0) + by
+    if not counts[key]:
+        del counts[key]
+
+
+def topics_of(subscribed: Subscribed, patterns: Mapping[str, ResolvedPattern]) -> list[str]:
+    topics, regex = subscribed
+    names = dict.fromkeys(topics)
+    if regex and regex in patterns:
+        names.update(dict.fromkeys(patterns[regex].topics))
+    return sorted(names)
+
+
+def topics_of_all(
+    subscriptions: Iterable[Subscribed], patterns: Mapping[str, ResolvedPattern]
+) -> frozenset[str]:
+    return frozenset(name for each in subscriptions for name in topics_of(each, patterns))
 
 
 def _slots(member: ConsumerMember) -> list[tuple[UUID, int]]:
@@ -293,13 +348,17 @@ def reconcile(
 ) -> ConsumerMember:
     """The member one step closer to its target. `owners`: the present owner of each partition; `owned`: the partitions
     that the member reports, if it does."""
-    if member.state is MemberState.STABLE and member.epoch == target_epoch:
+    if (
+        member.state is MemberState.STABLE
+        and member.epoch == target_epoch
+        and all(topic in target for topic in member.assigned)
+    ):
         return member
     epoch = member.epoch
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if owned is None or _overlap(owned, member.revoking):
             return member
-        epoch += 1  # it has revoked what it had to for that epoch
+        epoch = min(epoch + 1, target_epoch)  # it has revoked what it had to for that epoch
     keeps: Assignment = {}
     gives_up: Assignment = {}
     gets: Assignment = {}

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any
 from uuid import UUID
 
@@ -22,12 +23,15 @@ from ottla.coordinators.groups.consumer_group import (
     ConsumerMember,
     MemberState,
     ResolvedPattern,
+    Subscribed,
     from_request,
     is_part_of,
     reconcile,
     to_record,
     to_response,
     topics_hash,
+    topics_of,
+    topics_of_all,
 )
 from ottla.coordinators.groups.context import (
     GroupContext,
@@ -52,6 +56,7 @@ from ottla.coordinators.groups.group_records import (
 )
 from ottla.coordinators.shard import CoordinatorRecord, Token
 from ottla.events.coordination import GroupRebalanced, MemberExpired, StaticMemberReplaced
+from ottla.patterns.pace import TooManyPatterns
 from ottla.patterns.re2 import BadPattern, compiled
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import field
@@ -61,6 +66,11 @@ logger = logging.getLogger(__name__)
 # Settings of single groups.
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
+
+OTHER_PATTERNS_MAX = 4
+"""A request matches at most so many patterns of other members again. Each may take milliseconds, and a group has room for
+hundreds; the others' turn comes with the next heartbeats."""
 
 FindGroup = Callable[[str, bool], ConsumerGroup]
 """(group id, create it if it does not exist); KafkaError if it does not exist or has another protocol."""
@@ -68,11 +78,11 @@ GoClassic = Callable[[ConsumerGroup, Collection[str]], bool]
 """(group, members that leave): whether the remaining members have become a classic group."""
 
 
-def heartbeat_failure(error: KafkaError, member_id: str = "") -> dict[str, Any]:
+def heartbeat_failure(error: KafkaError) -> dict[str, Any]:
     return {
         "error_code": error.code,
         "error_message": error.message or None,
-        "member_id": member_id or None,
+        "member_id": None,
         "member_epoch": 0,
         "heartbeat_interval": 0,
         "assignment": None,
@@ -85,6 +95,11 @@ def _session(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
 
 def _revocation(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
     return ("consumer revocation", group.id, member_id)
+
+
+def _assignment(group: ConsumerGroup) -> tuple[str, ...]:
+    """Set while it is too early for another assignment."""
+    return ("consumer assignment", group.id)
 
 
 def join_timer(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
@@ -116,7 +131,7 @@ class ConsumerProtocol:
             else:
                 reply = self._beat(request)
         except KafkaError as error:
-            reply = heartbeat_failure(error, message.member_id)
+            reply = heartbeat_failure(error)
         self._context.out.reply(token, reply)
 
     def _check(self, version: int, request: GroupRequest) -> None:
@@ -157,9 +172,9 @@ class ConsumerProtocol:
                 f" Supported assignors: {', '.join(assignors)}.",
             )
         if regex:
-            self._check_pattern(message.group_id, regex, request.sees)
+            self._check_pattern(message.group_id, regex, request)
 
-    def _check_pattern(self, group_id: str, regex: str, sees: Sees) -> None:
+    def _check_pattern(self, group_id: str, regex: str, request: GroupRequest) -> None:
         """Whether the pattern can be matched against the present topics, unless the group has done so before. It is checked
         before anything changes: a refused request must leave no trace."""
         try:
@@ -168,7 +183,9 @@ class ConsumerProtocol:
         except KafkaError:
             pass  # a group that is not a consumer group yet has no patterns
         try:
-            compiled(regex).select(self._seen(sees))
+            request.select(regex, self._seen(request.sees), self._context.now)
+        except TooManyPatterns as error:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from error  # try again later
         except BadPattern as error:
             raise KafkaError(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
@@ -217,14 +234,15 @@ class ConsumerProtocol:
         is_new_to_group = member_id not in group.members
         if is_new_to_group or member.metadata() != before.metadata():
             self._context.out.records.append(member.metadata_record(group.id))
-        members = {id: each for id, each in group.members.items() if id != replaced}
-        members[member_id] = member
         changed = (is_new_to_group and replaced is None) or (
             (member.topics, member.regex, member.assignor)
             != (before.topics, before.regex, before.assignor)
         )
-        epoch, patterns = self._group_epoch(group, members, changed, member.regex, sees)
-        if epoch > group.assignment_epoch:
+        epoch, patterns = self._group_epoch(group, member, replaced, changed, sees)
+        size = len(group.members) + is_new_to_group - (replaced is not None)
+        if epoch > group.assignment_epoch and self._may_assign(group):
+            members = {id: each for id, each in group.members.items() if id != replaced}
+            members[member_id] = member
             target = self._new_targets(group, members, patterns, epoch, replaced)[member_id]
             target_epoch = epoch
         else:
@@ -232,31 +250,31 @@ class ConsumerProtocol:
             target_epoch = group.assignment_epoch
             if replaced is not None:
                 self._put_target(group, member_id, target)
+            if epoch > target_epoch:
+                # The next target has to wait. Until then nobody is given what he no longer subscribes to.
+                wanted = self._ids_of(member.subscribed, patterns)
+                target = {id: numbers for id, numbers in target.items() if id in wanted}
         if is_new_to_group and replaced is None:
             logger.info(
                 "member joined group=%s protocol=consumer member=%s members=%d host=%s",
                 group.id,
                 member_id,
-                len(members),
+                size,
                 member.client_host,
             )
         member = self._reconciled(group, member, replaced, target_epoch, target, owned)
-        if not _has_arrived(before, target_epoch) and _has_arrived(member, target_epoch):
-            self._tell_if_stable(group, {**members, member_id: member}, target_epoch)
-        self.restart_session(group, member)
-        return member
-
-    def _tell_if_stable(
-        self, group: ConsumerGroup, members: Mapping[str, ConsumerMember], epoch: int
-    ) -> None:
-        """The last member that has reached its target ends the rebalance."""
-        if all(_has_arrived(each, epoch) for each in members.values()):
+        if not before.has_arrived(target_epoch) and (
+            # The last member that has reached its target ends the rebalance.
+            epoch == target_epoch and group.have_all_arrived(epoch, member, replaced)
+        ):
             logger.info(
                 "group is stable group=%s protocol=consumer epoch=%d members=%d",
                 group.id,
                 epoch,
-                len(members),
+                size,
             )
+        self.restart_session(group, member)
+        return member
 
     def _known(
         self, group: ConsumerGroup, member_id: str, message: Any, owned: Assignment | None
@@ -293,7 +311,12 @@ class ConsumerProtocol:
             return replace(
                 known, epoch=JOINING, state=MemberState.STABLE, assigned={}, revoking={}
             ), None
-        is_repeated = epoch == known.previous_epoch and is_part_of(owned or {}, known.assigned)
+        # An answer with a new epoch may be lost. Then the member says again all that it has.
+        is_repeated = (
+            epoch == known.previous_epoch
+            and owned is not None
+            and is_part_of(owned, known.assigned)
+        )
         if epoch != known.epoch and not (epoch < known.epoch and is_repeated):
             raise KafkaError(
                 ErrorCode.FENCED_MEMBER_EPOCH,
@@ -348,25 +371,31 @@ class ConsumerProtocol:
     def _group_epoch(
         self,
         group: ConsumerGroup,
-        members: Mapping[str, ConsumerMember],
+        member: ConsumerMember,
+        replaced: str | None,
         changed: bool,
-        own_regex: str | None,
         sees: Sees,
     ) -> tuple[int, Mapping[str, ResolvedPattern]]:
         """The group's epoch, which rises if its members or their topics changed, and the topics that match the patterns
-        of its members. `own_regex` is the pattern of the member that asks, and `sees` says what it may know of."""
+        of its members. `sees` says which topics the member that asks may know of."""
         topics = self._context.topics
         if not changed and group.seen_topics == topics.version:
             return group.epoch, group.patterns
-        patterns = self._resolve(group, members, own_regex, sees)
-        names = {name for each in members.values() for name in group.topics_of(each, patterns)}
-        hashed = topics_hash(topics, names)
-        if all(each.version == topics.version for each in patterns.values()):
+        gone = [member.id] if replaced is None else [member.id, replaced]
+        subscriptions = group.subscriptions_with(gone, [member])
+        patterns = self._resolve(group, subscriptions, member.regex, sees)
+        hashed = topics_hash(topics, topics_of_all(subscriptions, patterns))
+        if all(
+            regex in patterns and patterns[regex].version == topics.version
+            for _, regex in subscriptions
+            if regex
+        ):
             group.seen_topics = topics.version
         if not changed and hashed == group.metadata_hash:
             return group.epoch, patterns
         cause = "members changed" if changed else "topics changed"
-        return self._bump(group, hashed, cause, len(members)), patterns
+        size = len(group.members) + (member.id not in group.members) - (replaced is not None)
+        return self._bump(group, hashed, cause, size), patterns
 
     def _bump(self, group: ConsumerGroup, hashed: int, cause: str, members: int) -> int:
         logger.info(
@@ -391,19 +420,21 @@ class ConsumerProtocol:
     def _resolve(
         self,
         group: ConsumerGroup,
-        members: Mapping[str, ConsumerMember],
+        subscriptions: Iterable[Subscribed],
         own_regex: str | None = None,
         sees: Sees | None = None,
     ) -> dict[str, ResolvedPattern]:
         """Every pattern in use, matched against the present topics. Where rights are asked about, a pattern is matched only
         when a member that has it asks, with what that member may know of; until then it keeps its result. So it is
-        when nobody asks (`sees` is None)."""
+        when nobody asks (`sees` is None), and with all but a few others' patterns."""
         topics = self._context.topics
         resolved: dict[str, ResolvedPattern] = {}
-        for regex in sorted({member.regex for member in members.values() if member.regex}):
+        others = OTHER_PATTERNS_MAX if sees is sees_all else 0
+        for regex in sorted({regex for _, regex in subscriptions if regex}):
             known = group.patterns.get(regex)
             is_old = known is None or known.version != topics.version
-            if is_old and sees is not None and (sees is sees_all or regex == own_regex):
+            if is_old and sees is not None and (others or regex == own_regex):
+                others -= regex != own_regex
                 known_names = None if known is None else known.topics
                 names = self._matching(regex, known_names, sees)
                 known = ResolvedPattern(names, topics.version, self._context.out.now_ms)
@@ -434,6 +465,14 @@ class ConsumerProtocol:
             logger.warning("pattern is not matched again pattern=%.200s error=%s", regex, error)
             return known or ()
 
+    def _ids_of(
+        self, subscribed: Subscribed, patterns: Mapping[str, ResolvedPattern]
+    ) -> dict[UUID, str]:
+        """The topics that there are, with their names."""
+        names = topics_of(subscribed, patterns)
+        ids = ((self._context.topics.id_of(name), name) for name in names)
+        return {id: name for id, name in ids if id is not None}
+
     def _new_targets(
         self,
         group: ConsumerGroup,
@@ -444,17 +483,17 @@ class ConsumerProtocol:
     ) -> dict[str, Assignment]:
         topics = self._context.topics
         partitions: dict[UUID, int] = {}
+        ids_of: dict[Subscribed, frozenset[UUID]] = {}
+        for subscribed in dict.fromkeys(member.subscribed for member in members.values()):
+            ids = self._ids_of(subscribed, patterns)
+            partitions |= {id: topics.partitions(name) for id, name in ids.items()}
+            ids_of[subscribed] = frozenset(ids)
         subscribers: dict[str, Subscriber] = {}
         for id, member in members.items():
-            ids: dict[UUID, None] = {}
-            for name in group.topics_of(member, patterns):
-                if (topic_id := topics.id_of(name)) is not None:
-                    ids[topic_id] = None
-                    partitions[topic_id] = topics.partitions(name)
             target = group.target.get(id, {})
             if replaced is not None and id not in group.members:
                 target = group.target.get(replaced, {})
-            subscribers[id] = Subscriber(member.instance_id, frozenset(ids), target)
+            subscribers[id] = Subscriber(member.instance_id, ids_of[member.subscribed], target)
         targets = ASSIGNORS[self._assignor(members)](subscribers, partitions)
         for id in sorted(targets):
             if targets[id] != group.target.get(id):
@@ -465,7 +504,34 @@ class ConsumerProtocol:
                 ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
             )
         )
+        interval_ms = self._assignment_interval_ms(group)
+        if interval_ms:
+            self._context.after(
+                _assignment(group), interval_ms, partial(self._assign_again, group.id)
+            )
         return targets
+
+    def _assignment_interval_ms(self, group: ConsumerGroup) -> int:
+        own = self._context.topics.group_setting(group.id, ASSIGNMENT_INTERVAL)
+        return self._context.config.consumer_assignment_interval_ms if own is None else own
+
+    def _may_assign(self, group: ConsumerGroup) -> bool:
+        """Not again for a while after an assignment (KIP-1263). Members of a group come and go together, and the work
+        for each of them grows with their number: once for all of them is enough."""
+        return group.assignment_epoch == 0 or self._context.timers.at(_assignment(group)) == inf
+
+    def epoch_to_reach(self, group: ConsumerGroup) -> int:
+        """The epoch whose target a member gets that asks now."""
+        return group.epoch if self._may_assign(group) else group.assignment_epoch
+
+    def _assign_again(self, group_id: str) -> None:
+        """For those who came or went meanwhile."""
+        try:
+            group = self._find(group_id, False)
+        except KafkaError:
+            return
+        if group.members and group.epoch > group.assignment_epoch:
+            self._new_targets(group, group.members, group.patterns, group.epoch, None)
 
     def _assignor(self, members: Mapping[str, ConsumerMember]) -> str:
         """The assignor that most members ask for; the first of the configured ones if no member does."""
@@ -557,12 +623,12 @@ class ConsumerProtocol:
         for member_id in gone:
             self._forget_timers(group, member_id)
             self._delete_member(group, member_id)
-        members = {id: each for id, each in group.members.items() if id not in gone}
-        patterns = self._resolve(group, members)
-        names = {name for each in members.values() for name in group.topics_of(each, patterns)}
-        hashed = topics_hash(self._context.topics, names)
-        self._bump(group, hashed, "members left", len(members))
-        if not members:
+        subscriptions = group.subscriptions_with(dict.fromkeys(gone))
+        patterns = self._resolve(group, subscriptions)
+        hashed = topics_hash(self._context.topics, topics_of_all(subscriptions, patterns))
+        left = len(group.members) - len(set(gone) & group.members.keys())
+        self._bump(group, hashed, "members left", left)
+        if not left:
             logger.info("group is empty group=%s protocol=consumer", group.id)
 
     def _delete_member(self, group: ConsumerGroup, member_id: str) -> None:
@@ -628,6 +694,7 @@ class ConsumerProtocol:
 
     def delete(self, group: ConsumerGroup) -> None:
         """Write the records that delete a group with all its members."""
+        self._context.timers.cancel(_assignment(group))
         for member_id in group.members:
             self._forget_timers(group, member_id)
             self._delete_member(group, member_id)
@@ -638,10 +705,6 @@ class ConsumerProtocol:
             delete(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.id))
         )
         self._context.out.records.append(delete(ConsumerGroupMetadataKey(group_id=group.id)))
-
-
-def _has_arrived(member: ConsumerMember, epoch: int) -> bool:
-    return member.state is MemberState.STABLE and member.epoch == epoch
 
 
 def _position(member: ConsumerMember) -> tuple[Any, ...]:

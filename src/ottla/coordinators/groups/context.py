@@ -11,6 +11,7 @@ from uuid import UUID
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, Token
 from ottla.coordinators.timers import Timers
 from ottla.events import Events
+from ottla.patterns.pace import Select, select_freely
 
 NO_MEMBER = ""
 NO_GENERATION = -1
@@ -29,6 +30,7 @@ class GroupConfig:
     offsets_retention_check_interval_ms: int = 600_000
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignment_interval_ms: int = 1_000
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     can_upgrade: bool = True
@@ -71,6 +73,8 @@ class GroupRequest:
     client_host: str
     sees: Sees = sees_all
     """Which topics the sender may know of. It is `sees_all` itself where nobody's rights are asked about."""
+    select: Select = select_freely
+    """Matches a new pattern, for which the sender may have to pay."""
 
 
 @dataclass(slots=True)

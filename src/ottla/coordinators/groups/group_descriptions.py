@@ -74,7 +74,7 @@ class GroupDescriber:
                         "client_id": member.client_id,
                         "client_host": member.client_host,
                         "member_metadata": member.metadata(group.protocol) if is_stable else b"",
-                        "member_assignment": member.assignment if is_stable else b"",
+                        "member_assignment": member.assignment,
                     }
                     for member in group.members.values()
                 ],
@@ -85,9 +85,10 @@ class GroupDescriber:
         """ConsumerGroupDescribe 0-1, one group. v1: which protocol each member speaks."""
         group = self._groups.get(request.message)
         if not isinstance(group, ConsumerGroup):
+            unnamed, unknown = ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND
             failure = {
                 "group_id": request.message,
-                "error_code": ErrorCode.GROUP_ID_NOT_FOUND,
+                "error_code": unknown if request.message else unnamed,
                 "error_message": _not_found(request.message, "consumer", group is not None),
             }
             self._context.out.reply(token, failure)

@@ -290,4 +290,4 @@ def _is_rebalancing(group: Group) -> bool:
             ClassicGroupState.PREPARING_REBALANCE,
             ClassicGroupState.COMPLETING_REBALANCE,
         )
-    return not all(map(group.is_reconciled, group.members.values()))
+    return not group.are_all_reconciled

@@ -23,10 +23,10 @@ from ottla.wire.record_codec import (
     array,
     key_type,
     message,
-    nullable_struct_of,
     read_key,
     read_value,
     struct_of,
+    tagged_nullable_struct_of,
     wire,
     write_key,
     write_value,
@@ -145,7 +145,7 @@ class ConsumerGroupMemberMetadataValue(CoordinatorValue):
     rebalance_timeout_ms: int = wire(INT32)
     server_assignor: str | None = wire(NULLABLE_STRING)
     classic_member_metadata: ClassicMemberMetadata | None = wire(
-        nullable_struct_of(ClassicMemberMetadata), tag=0, default=None
+        tagged_nullable_struct_of(ClassicMemberMetadata), tag=0, default=None
     )
 
 

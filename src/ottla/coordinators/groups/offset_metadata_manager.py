@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -98,7 +98,7 @@ class OffsetMetadataManager:
             self._context.events.emit(
                 OffsetCommitRefused(message.group_id, member_id, generation, error, producer_id)
             )
-        self._context.out.reply(token, commit_failure(self._context.topics, message, error))
+        self._context.out.reply(token, commit_failure(self._context.topics, message.topics, error))
 
     def _accept_commit(self, message: Any, producer_id: int, token: Token) -> None:
         """Of a sender that may commit: the records, and a response with an error for each partition."""
@@ -308,7 +308,7 @@ def named(topics: Topics, topic: Any) -> tuple[str | None, dict[str, Any]]:
     return topic.name, {"name": topic.name}
 
 
-def commit_failure(topics: Topics, message: Any, error: ErrorCode) -> dict[str, Any]:
+def commit_failure(topics: Topics, asked: Iterable[Any], error: ErrorCode) -> dict[str, Any]:
     return {
         "topics": [
             {
@@ -318,7 +318,7 @@ def commit_failure(topics: Topics, message: Any, error: ErrorCode) -> dict[str, 
                     for partition in topic.partitions
                 ],
             }
-            for topic in message.topics
+            for topic in asked
         ]
     }
 

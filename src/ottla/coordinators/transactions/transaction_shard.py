@@ -651,7 +651,7 @@ def _check_expected(expected: tuple[int, int], known: TransactionMetadata) -> No
 
 def _repeats_end(command: EndTransaction, known: TransactionMetadata) -> bool:
     """Whether this end was asked for before: its epoch is the one that the end itself raised."""
-    if known.client_version < EPOCH_BUMPS_SINCE:
+    if min(known.client_version, command.client_version) < EPOCH_BUMPS_SINCE:
         return False
     if known.state not in (*PREPARED, *COMPLETE):
         return False

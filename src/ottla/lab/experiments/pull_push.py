@@ -433,7 +433,7 @@ EXPERIMENT = Experiment(
     promises=("P49", "P07"),
     designs=lambda: [each.name for each in designs_of(Seam.TRANSFER)],
     default_seeds=2,
-    small_seeds=1,
+    small_seeds=2,
     runs=runs,
     summarize=summarize,
 )

@@ -391,6 +391,7 @@ class NoControllerChannel(ControllerChannel):
         version: int | None = None,
         timeout_s: float,
         may_repeat: bool = True,
+        is_large: bool = False,
     ) -> Any:
         if api_key is not ApiKey.ALTER_PARTITION:
             raise TimeoutError(f"no controller takes {api_key.name} in this design")

@@ -7,20 +7,20 @@ about one decision. What counts is what the answer brings: the records of decisi
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
 from dataclasses import replace
+from struct import Struct
 
-from ottla.lab.wire_counts import SIZE_BYTES, CountedConnection, CountedNetwork, WireCounts
 from ottla.metadata.records import NoOpRecord, decode
 from ottla.records.batch import Batch, batches
 from ottla.records.record import records as records_of
-from ottla.runtime import Chunk, Connection, FrameReceiver, Network, Runtime, Tls
+from ottla.runtime import Network, Runtime
 from ottla.sim.cluster.nodes import CONTROLLER_PORT
+from ottla.sim.engine.watched_connection import WatchedConnection, WatchedNetwork
 from ottla.wire import fetch
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import read_response_header
 
-API_VERSION = slice(SIZE_BYTES + 2, SIZE_BYTES + 4)
+API_AND_VERSION = Struct(">hh")
 
 
 class MetadataFetches:
@@ -58,23 +58,22 @@ def _has_decision(data: memoryview, batch: Batch) -> bool:
     )
 
 
-class FollowingConnection(CountedConnection):
+class FollowingConnection(WatchedConnection):
     """A connection to a controller. Its fetches are answered in their order, among the answers to other requests."""
 
-    def __init__(self, fetches: MetadataFetches, client: str, server: str, port: int) -> None:
-        super().__init__(WireCounts(), client, server, port)
+    def __init__(self, fetches: MetadataFetches, client: str) -> None:
         self._fetches = fetches
-        self._versions: deque[int] = deque()
+        self._client = client
+        self._outstanding: deque[tuple[int, int]] = deque()
+        """Api keys and versions."""
 
-    def send(self, chunks: Sequence[Chunk]) -> None:
-        super().send(chunks)
-        first = chunks[0]
-        assert isinstance(first, bytes | bytearray | memoryview), "requests are sent whole"
-        self._versions.append(int.from_bytes(first[API_VERSION], "big"))
+    def request_sent(self, frame: bytes) -> None:
+        self._outstanding.append(API_AND_VERSION.unpack_from(frame))
+        super().request_sent(frame)
 
     def frame_received(self, frame: memoryview) -> None:
-        version = self._versions.popleft()
-        if self._outstanding[0].api == "fetch":
+        api, version = self._outstanding.popleft()
+        if api == ApiKey.FETCH:
             self._read(version, frame)
         super().frame_received(frame)
 
@@ -88,30 +87,11 @@ class FollowingConnection(CountedConnection):
                 self._fetches.answered(self._client, end, answer.high_watermark)
 
 
-class FollowingNetwork(CountedNetwork):
+class FollowingNetwork(WatchedNetwork):
     def __init__(self, fetches: MetadataFetches, name: str, network: Network) -> None:
-        super().__init__(WireCounts(), name, network)
+        super().__init__(network)
         self._fetches = fetches
+        self._name = name
 
-    async def connect(
-        self,
-        host: str,
-        port: int,
-        receiver: Callable[[Connection], FrameReceiver],
-        *,
-        frame_bytes_max: int = 1 << 30,
-        tls: Tls | None = None,
-    ) -> Connection:
-        if port != CONTROLLER_PORT:
-            return await self._network.connect(
-                host, port, receiver, frame_bytes_max=frame_bytes_max, tls=tls
-            )
-        following = FollowingConnection(self._fetches, self._name, host, port)
-
-        def connected(connection: Connection) -> FrameReceiver:
-            following.inner = connection
-            following.receiver = receiver(following)
-            return following
-
-        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max, tls=tls)
-        return following
+    def watch(self, host: str, port: int) -> FollowingConnection | None:
+        return FollowingConnection(self._fetches, self._name) if port == CONTROLLER_PORT else None

@@ -50,4 +50,4 @@ class ZooKeeperNode(Node):
         )
         channel = NoControllerChannel(member, settings, runtime)
         lifecycle = SessionLifecycle(member, settings, runtime, logs, channel, self.endpoints)
-        return Membership(member.source, channel, lifecycle)
+        return Membership(member.source, channel, channel, lifecycle)
