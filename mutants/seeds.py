@@ -1,4 +1,4 @@
-"""Seeds of the simulator in turn until one fails: `python -m mutants.seeds FIRST END TIMEOUT_S`."""
+"""Seeds of the simulator in turn until one fails: `python -m mutants.seeds FIRST END CPU_S`, so much processor time for each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.sim.run.outcome import Verdict
 from ottla.sim.run.seeds import run
 
 
-def main(first: int, end: int, timeout_s: int) -> int:
+def main(first: int, end: int, cpu_s: int) -> int:
     logging.disable()
     seed = first
 
@@ -22,10 +22,10 @@ def main(first: int, end: int, timeout_s: int) -> int:
         print(f"seed {seed} does not end", flush=True)
         os._exit(1)
 
-    signal.signal(signal.SIGALRM, stuck)
+    signal.signal(signal.SIGPROF, stuck)
     faulthandler.enable()
     for seed in range(first, end):
-        signal.alarm(timeout_s)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
         try:
             outcome = run(RunOptions.draw(seed))
         except Exception as error:

@@ -13,6 +13,16 @@ import pytest
 from ottla.testing.plugin import OWN
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="accept what golden texts tell now")
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Whether golden texts are written anew."""
+    return bool(request.config.getoption("--rewrite"))
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Three brokers for all tests that leave them whole."""

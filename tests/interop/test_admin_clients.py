@@ -51,6 +51,7 @@ from kafka.admin import ResourceType as Kind
 
 from support.clients import FIRST_MS, Confluent, rows
 from support.cluster import ProcessCluster, wait_until
+from support.configs import TOPIC, alter
 from support.messages import place_of
 
 NewTopic = Callable[..., str]
@@ -100,6 +101,30 @@ def test_what_the_leader_alone_deletes_needs_no_time(
     place = TopicPartition(topic, 0, 4)
     deleted = admin.delete_records([place], operation_timeout=0)
     assert deleted[place].result(10).low_watermark == 4
+
+
+@pytest.mark.parametrize(
+    "policy, is_refused",
+    [("delete", False), ("compact,delete", False), ("compact", True), ("", False)],
+)
+def test_records_are_deleted_by_hand_unless_the_topic_is_only_compacted(
+    cluster: ProcessCluster, new_topic: NewTopic, policy: str, is_refused: bool
+) -> None:
+    """Without any policy, too (KIP-1161)."""
+    topic, admin = new_topic(), cluster.admin
+    Confluent().produce(cluster.bootstrap, topic, rows(10))
+    alter(cluster, TOPIC, topic, cleanup_policy=policy)
+    place = TopicPartition(topic, 0, 4)
+
+    def answer() -> int:
+        try:
+            admin.delete_records([place])[place].result(10)
+        except KafkaException as refused:
+            return int(refused.args[0].code())
+        return int(KafkaError.NO_ERROR)
+
+    expected = KafkaError.POLICY_VIOLATION if is_refused else KafkaError.NO_ERROR
+    wait_until(lambda: answer() == expected, 10, f"{policy!r} is known to the leader")
 
 
 def test_confluent_seeks_to_and_fro(cluster: ProcessCluster, new_topic: NewTopic) -> None:

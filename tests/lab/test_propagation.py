@@ -279,7 +279,7 @@ def test_P32_one_notification_per_broker_for_all_partitions(
     assert (figures.updates, figures.rpcs, figures.wrong) == (updates, rpcs, wrong)
     assert figures.wrong_s > 0
     after_s = broker_dies.Deaths([figures]).after_detection_s(design, 24)
-    assert after_s == figures.settled_s - figures.detected_s > 0.003, "a write, and the network"
+    assert after_s == figures.settled_s - figures.detected_s > 0.002, "a write, and the network"
 
 
 def test_P48_the_rpcs_of_a_death_are_those_that_it_caused_whatever_the_quorum_does_else() -> None:
@@ -355,6 +355,7 @@ def test_P45_views_tell_two_leaders_from_one_that_is_not_followed_yet() -> None:
     assert views.is_settled and views.settled_at == 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", [broker_dies.EXPERIMENT, controller_dies.EXPERIMENT])
 def test_P48_the_experiments_show_what_they_must(experiment: Experiment) -> None:
     result = run_experiment(experiment, LabOptions(range(1), is_small=True))

@@ -41,7 +41,7 @@ def first(
     ("design", "is_bad"),
     [
         ("hw-truncation", lambda outcome: outcome.lost),
-        ("hw-truncation", lambda outcome: outcome.differing),
+        pytest.param("hw-truncation", lambda outcome: outcome.differing, marks=pytest.mark.slow),
         ("kip101-first", lambda outcome: outcome.differing),
     ],
     ids=["a loss by HW truncation", "a divergence by HW truncation", "a divergence by KIP-101"],

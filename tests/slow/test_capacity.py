@@ -33,7 +33,11 @@ GROUP_BYTES_MAX = 20 << 10
 PRODUCER_BYTES_MAX = 20 << 10
 """Memory of all three brokers together, for each."""
 
-SETTINGS = {"group_initial_rebalance_delay_ms": "0"}
+SETTINGS = {
+    "group_initial_rebalance_delay_ms": "0",
+    "group_consumer_assignment_interval_ms": "0",
+}
+"""No waiting for others who may come: what is measured is the work."""
 
 
 def memory(cluster: ProcessCluster) -> int:

@@ -7,13 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from support.changing_controllers import NEW_CONTROLLER, ChangingCluster, new_controller
+from support.changing_controllers import (
+    NEW_CONTROLLER,
+    ChangingCluster,
+    UpgradedCluster,
+    new_controller,
+)
 from support.cluster import wait_until
 from support.kafka_jars import STORAGE, java_command, run_tool
 from support.kafka_server import SERVER
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
+FEATURES_TOOL = "org.apache.kafka.tools.FeatureCommand"
 QUORUM_TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
@@ -47,6 +53,28 @@ def test_kafkas_tool_adds_and_removes_our_controllers(tmp_path: Path) -> None:
         assert leader not in cluster.voters()
         said = run_tool(QUORUM_TOOL, *to_cluster, "describe", "--status")
         assert f'"id": {new.id}' in said.partition("CurrentVoters:")[2].partition("\n")[0]
+
+
+def test_kafkas_tool_upgrades_our_static_voters(tmp_path: Path) -> None:
+    with (
+        UpgradedCluster(tmp_path / "cluster", 3) as cluster,
+        new_controller(cluster, tmp_path) as new,
+    ):
+        to_cluster = ("--bootstrap-server", cluster.bootstrap)
+        upgrade = ("upgrade", "--feature", "kraft.version=1")
+        wait_until(
+            lambda: cluster.features(*upgrade, "--dry-run")[0] == 0, 60, "all voters are known"
+        )
+        said = run_tool(FEATURES_TOOL, *to_cluster, *upgrade)
+        assert "kraft.version was upgraded to 1." in said
+        said = run_tool(
+            FEATURES_TOOL, *to_cluster, "downgrade", "--feature", "kraft.version=0", exits_with=1
+        )
+        assert "Can't downgrade the version of this feature." in said
+        wait_until(lambda: new.id in cluster.ids_of("observer"), 60, "the new controller observes")
+        said = run_tool(QUORUM_TOOL, *to_cluster, "--command-config", new.file, "add-controller")
+        assert f"Added controller {new.id} with directory id" in said
+        assert cluster.voters() == [1, 2, 3, new.id]
 
 
 def test_kafkas_controller_joins_ours_and_leads(tmp_path: Path) -> None:

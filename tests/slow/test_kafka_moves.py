@@ -69,3 +69,25 @@ def test_P39_a_plan_balances_apache_kafka_without_its_traffic(kafka: ProcessClus
     *_, done = ottla(kafka, "balance", "apply", "--tolerance", "20", "--throttle", "none")
     assert done["event"] == "done"
     assert {state.leader for state in kafka.partitions(topic).values()} == {1, 2, 3}
+
+
+def test_P39_a_broker_of_apache_kafka_is_drained_and_gets_nothing_meanwhile(
+    kafka: ProcessCluster,
+) -> None:
+    topic = kafka.create_topic("leaving", assignment=[[1, 3], [3, 2], [2, 1]])
+    *_, done = ottla(kafka, "brokers", "drain", 3, "--throttle", "3M")
+    assert done == {
+        "event": "done",
+        "broker": 3,
+        "replicas": 0,
+        "leaders": 0,
+        "cordoned": True,
+    }
+    assert {tuple(sorted(each.replicas)) for each in kafka.partitions(topic).values()} == {(1, 2)}
+    new = kafka.create_topic("meanwhile", 6, 2)
+    assert {id for each in kafka.partitions(new).values() for id in each.replicas} == {1, 2}
+    (undone,) = ottla(kafka, "brokers", "drain", 3, "--undo")
+    assert undone["event"] == "undone"
+    *_, last = ottla(kafka, "brokers", "add", "--id", 3, "--throttle", "none")
+    assert last == {"event": "done", "broker": 3}
+    assert any(3 in each.replicas for each in kafka.partitions(new).values()), "it has its share"

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import ProcessCluster
 from support.kafka_jars import java_command
-from support.kafka_names import GOLDEN, SETTINGS, transcript
+from support.kafka_names import GOLDEN, SessionCluster, transcript
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -50,7 +49,7 @@ def run_kafkas(name: str, words: list[str], stdin: bytes) -> tuple[str, int]:
 
 
 def test_the_golden_file_is_what_apache_kafkas_tools_print(tmp_path: Path) -> None:
-    with ProcessCluster(tmp_path / "cluster", 3, SETTINGS) as cluster:
+    with SessionCluster(tmp_path / "cluster") as cluster:
         printed = transcript(cluster, tmp_path, run_kafkas)
     if os.environ.get("OTTLA_RECORD_GOLDEN"):
         GOLDEN.write_text(printed)

@@ -17,6 +17,7 @@ import pytest
 
 from ottla.wire.apis import APIS, ApiKey
 from support.cluster import ProcessCluster, wait_until
+from support.disks import give_second_disks, second_disk
 from support.groups import produce
 from support.kafka_jars import java_command, run_tool
 
@@ -479,3 +480,33 @@ def test_kafka_groups_lists_every_group_with_its_protocol(
     assert re.search(r"listed-classic\s+Classic\s+consumer", listed)
     assert re.search(r"listed-consumer\s+Consumer\s+consumer", listed)
     assert "listed-classic" not in tool("GroupsCommand", "--list", "--group-type", "consumer")
+
+
+def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory(
+    tmp_path: Path,
+) -> None:
+    cluster = ProcessCluster(tmp_path / "cluster", 1, SETTINGS)
+    give_second_disks(cluster)
+    with cluster:
+        cluster.create_topic("stored", assignment=[[1]])
+        produce(cluster.bootstrap, "stored", 20, 1)
+        both = [cluster.nodes[1].data, second_disk(cluster, 1)]
+        (other,) = [each for each in both if not (each / "stored-0").is_dir()]
+        row = {"topic": "stored", "partition": 0, "replicas": [1], "log_dirs": [str(other)]}
+        plan = written(tmp_path / "plan.json", {"version": 1, "partitions": [row]})
+        words = ("--bootstrap-server", cluster.bootstrap, "--reassignment-json-file", plan)
+        reassign = TOOLS + "reassign.ReassignPartitionsCommand"
+        throttle = ("--replica-alter-log-dirs-throttle", "50000000")
+        said = run_tool(reassign, *words, "--execute", *throttle)
+        assert f"Successfully started moving log directory to {other} for replica stored-0" in said
+
+        def is_complete() -> bool:
+            return "stored-0-1 completed successfully" in run_tool(reassign, *words, "--verify")
+
+        wait_until(is_complete, 60, "moved")
+        assert [each for each in both if (each / "stored-0").is_dir()] == [other]
+        configs = ("--bootstrap-server", cluster.bootstrap, "--entity-type", "brokers")
+        cordon = ("--entity-name", "1", "--alter", "--add-config", f"cordoned.log.dirs={other}")
+        assert "Completed updating config" in run_tool(CONFIGS, *configs, *cordon)
+        nowhere = (*cordon[:-1], "cordoned.log.dirs=/nowhere")
+        assert "cordoned.log.dirs" in run_tool(CONFIGS, *configs, *nowhere, exits_with=1)

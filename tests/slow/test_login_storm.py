@@ -27,6 +27,8 @@ DEADLINE_S = 10.0
 ACK_P99_MS = 20.0
 LOGIN_MS = 100.0
 
+pytestmark = pytest.mark.timeout(600)
+
 
 class SecuredCluster:
     def __init__(self, directory: Path) -> None:
@@ -38,8 +40,9 @@ class SecuredCluster:
     def trouble(self, what: str, number: int, seconds: float = SECONDS) -> subprocess.Popen[str]:
         addresses = self.settings["bootstrap.servers"].split(",")
         words = [what, str(seconds), str(number), str(self.client / "ca.crt"), *addresses]
+        # The strangers stand for other machines: they must not take the processor from the cluster and its producer.
         return subprocess.Popen(
-            [sys.executable, "-m", "support.login_storm", *words],
+            ["nice", "-n", "19", sys.executable, "-m", "support.login_storm", *words],
             cwd=TESTS,
             stdout=subprocess.PIPE,
             text=True,
@@ -96,6 +99,17 @@ def told(what: str, times: list[float], done: Any) -> str:
     return f"{what}: p50 {p50:.1f} ms, p99 {p99:.1f} ms of {len(times)}; load {load:.1f}; {done}"
 
 
+def assert_did_its_part(what: str, number: int, done: dict[str, int]) -> None:
+    """Low as its priority is, it made the trouble that it is here for."""
+    if what == "crowd":
+        assert done["connected"] == number, done
+        return
+    assert done["begun"] == number * SECONDS, done
+    # Failures of one address are answered later and later, and beyond a queue's length not at all.
+    ended = done["refused_58"] + done.get("IncompleteReadError", 0) + done.get("ConnectionResetError", 0)  # fmt: skip
+    assert done["refused_58"] > 0 and ended >= done["begun"] // 2, done
+
+
 @pytest.mark.parametrize(("what", "number"), [("storm", 200), ("crowd", 1000)])
 def test_acks_of_a_producer_stay_quick(cluster: SecuredCluster, what: str, number: int) -> None:
     quiet = cluster.ack_times(5.0)
@@ -106,7 +120,7 @@ def test_acks_of_a_producer_stay_quick(cluster: SecuredCluster, what: str, numbe
     quiet += cluster.ack_times(5.0)
     print(told("quiet", quiet, "nobody else"))
     print(told(what, times, done))
-    assert done.get("connected", 0) == number or done.get("refused_58", 0) > 0
+    assert_did_its_part(what, number, done)
     assert percentile(times, 0.99) <= max(ACK_P99_MS, 2 * percentile(quiet, 0.99))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,9 +32,8 @@ class ChangingCluster(ProcessCluster):
         return self.ids_of("voter", "leader")
 
     def bootstrap_controllers(self) -> str:
-        text = self._local.config_file(1).read_text()
-        name = "controller.quorum.bootstrap.servers="
-        return next(line for line in text.splitlines() if line.startswith(name)).partition("=")[2]
+        ports = [node.controller_port for node in self._local.nodes.values()]
+        return ",".join(f"{HOST}:{port}" for port in ports if port is not None)
 
     def refused(self, *words: str) -> str:
         """What a command says that finds things other than it was told."""
@@ -58,6 +58,19 @@ class ChangingCluster(ProcessCluster):
             "controller.quorum.bootstrap.servers": self.bootstrap_controllers(),
             "log.dirs": str(directory),
         }
+
+
+class UpgradedCluster(ChangingCluster):
+    """Its voters are static, until they are upgraded."""
+
+    dynamic_voters = False
+
+    def features(self, *words: str) -> tuple[int, str]:
+        """Our kafka-features: its exit code, and what it says."""
+        tool = [sys.executable, "-m", "ottla.kafka_tools", "kafka-features"]
+        command = [*tool, "--bootstrap-server", self.bootstrap, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return done.returncode, done.stdout + done.stderr
 
 
 class NewController(NamedTuple):

@@ -59,3 +59,31 @@ def counted() -> Iterator[Calls]:
         yield calls
     finally:
         sys.setprofile(before)
+
+
+class Steps:
+    """How many instructions of the product's code ran: loops count here that call nothing."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def _enter(self, frame: FrameType, event: str, arg: object) -> Any:
+        if not frame.f_code.co_filename.startswith(PRODUCT):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._inside
+
+    def _inside(self, frame: FrameType, event: str, arg: object) -> Any:
+        self.count += event == "opcode"
+        return self._inside
+
+
+@contextmanager
+def stepped() -> Iterator[Steps]:
+    steps = Steps()
+    before = sys.gettrace()
+    sys.settrace(steps._enter)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)

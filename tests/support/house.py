@@ -41,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "patterns": set(),
     "security": {"wire"},
-    "telemetry": {"config", "metrics", "records", "wire"},
+    "telemetry": {"config", "metrics", "records", "security", "wire"},
     "records": _RECORDS,
     "losses": _LOG,
     "log": _LOG | {"losses"},
@@ -106,6 +106,8 @@ ARROWS: dict[str, set[str]] = {
     "sim.cluster": {"broker.node", "config", "raft", "sim.engine"},
     "sim.oracle": _PRODUCT | {"sim.cluster", "sim.engine"},
     "sim.clients": {
+        "balance",
+        "client",
         "coordinators.groups",
         "log",
         "metadata",
@@ -119,15 +121,16 @@ ARROWS: dict[str, set[str]] = {
     },
     "sim.faults": _PRODUCT | {"sim.clients", "sim.cluster", "sim.engine", "sim.oracle"},
     "sim.scripts": _PRODUCT | {"sim.clients", "sim.cluster", "sim.engine", "sim.oracle"},
-    "sim.run": _PRODUCT | {"sim.clients", "sim.cluster", "sim.engine", "sim.faults", "sim.oracle"},
-    "sim.mutations": _PRODUCT | {"sim.cluster", "sim.engine", "sim.run"},
+    "sim.run": _PRODUCT
+    | {"client", "sim.clients", "sim.cluster", "sim.engine", "sim.faults", "sim.oracle"},
+    "sim.mutations": _PRODUCT | {"balance", "client", "sim.cluster", "sim.engine", "sim.run"},
     "sim.mutate": {"sim.mutations", "sim.run"},
     "sim.__main__": {"cli"},
     # The lab exchanges parts of a node, and looks at all of it; nothing of the product knows the lab.
     "lab.design": set(),
     "lab.results": set(),
     "lab.experiment": {"lab.results"},
-    "lab.wire_counts": {"runtime", "wire"},
+    "lab.wire_counts": {"runtime", "sim.engine", "wire"},
     "lab.harness": _LAB | {"lab.wire_counts"},
     "lab.broker_link": {"broker.cluster", "broker.server", "config", "runtime", "wire"},
     "lab.open_loop": _SIM | {"lab.harness", "records", "wire"},
@@ -193,7 +196,28 @@ ARROWS: dict[str, set[str]] = {
         "wire",
     },
     "doctor": {"config", "diagnosis", "local", "losses", "wire"},
+    # A display needs the first two; neither knows of HTTP.
+    "console.model": {"client", "diagnosis", "event_log"},
+    "console.watch": {"balance", "client", "console.model", "event_log", "losses", "wire"},
+    # Pure: the terminal is in `cli`.
+    "console.top": {"console.model", "console.watch", "diagnosis", "event_log", "wire"},
+    "console.web": {
+        "balance",
+        "client",
+        "config",
+        "console.model",
+        "console.watch",
+        "diagnosis",
+        "event_log",
+        "lab.design",
+        "lab.truncation",
+        "records",
+        "runtime",
+        "security",
+        "wire",
+    },
     "cli": _PRODUCT
+    | {"console.top", "console.watch", "console.web"}
     | {
         "balance",
         "client",

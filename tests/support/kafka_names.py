@@ -12,9 +12,12 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from urllib.request import urlopen
 
+from ottla.local.ports import free_ports
 from ottla.wire.apis import ApiKey
 from support.cluster import ProcessCluster, wait_until
+from support.wire import offsets
 
 GOLDEN = Path(__file__).resolve().parent.parent / "process" / "kafka-names.golden.txt"
 SETTINGS = {
@@ -22,6 +25,8 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "num.io.threads": "9",
 }
+
+APPLIED = "kafka_server_brokermetadatametrics_last_applied_record_offset"
 
 RunTool = Callable[[str, list[str], bytes], tuple[str, int]]
 """The tool's name, words and standard input; what it printed, and its exit code."""
@@ -31,7 +36,7 @@ class Step(NamedTuple):
     words: str
     stdin: bytes = b""
     then: str | None = None
-    """A topic whose replicas must all be in sync before the next step."""
+    """A topic whose replicas must all be in sync, and know what is committed, before the next step."""
 
 
 STEPS = (
@@ -145,7 +150,36 @@ SERVER_BEHIND = frozenset({"kafka-cluster"})
 """Tools that take --bootstrap-server after the sub-command."""
 
 
-def transcript(cluster: ProcessCluster, directory: Path, run: RunTool) -> str:
+class SessionCluster(ProcessCluster):
+    """Its nodes say how far they have applied the metadata: a tool asks any broker, also one that has not heard yet of what the
+    tool before it changed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._metrics = dict(zip((1, 2, 3), free_ports(3), strict=True))
+        listeners = {
+            node: {"metrics.listeners": f"HTTP://127.0.0.1:{port}"}
+            for node, port in self._metrics.items()
+        }
+        super().__init__(directory, 3, SETTINGS, listeners)
+
+    def wait_until_all_know(self) -> None:
+        newest = max(map(self._applied, self._metrics.values()))
+        wait_until(
+            lambda: min(map(self._applied, self._metrics.values())) >= newest,
+            30,
+            "all nodes know what any of them knows",
+        )
+
+    @staticmethod
+    def _applied(port: int) -> int:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            text = page.read().decode()
+        found = re.search(rf"(?m)^{APPLIED}(?:{{.*}})? (\S+)$", text)
+        assert found is not None, APPLIED
+        return int(float(found[1]))
+
+
+def transcript(cluster: SessionCluster, directory: Path, run: RunTool) -> str:
     """Every step with what it printed, as it would be on any cluster."""
     files = {}
     for name, rows in (("plan", PLAN), ("other", OTHER), ("offsets", OFFSETS)):
@@ -161,6 +195,7 @@ def transcript(cluster: ProcessCluster, directory: Path, run: RunTool) -> str:
         text.append(f"$ {step.words}\n{general(printed, cluster, directory)}[exit {code}]\n")
         if step.then is not None:
             _settle(cluster, step.then)
+        cluster.wait_until_all_know()
     return "\n".join(text)
 
 
@@ -172,6 +207,14 @@ def _settle(cluster: ProcessCluster, topic: str) -> None:
 
     wait_until(moved, 30, f"{topic} is where it shall be")
     cluster.wait_whole(topic)
+
+    def committed() -> bool:
+        """A leader that was elected a moment ago, of ours or of Kafka's, may not know yet what its predecessor
+        committed, and refuses to delete it."""
+        found = offsets(cluster, cluster.leader(topic), topic)
+        return found.hw == found.leo
+
+    wait_until(committed, 30, f"the leader of {topic} knows what is committed")
 
 
 def general(text: str, cluster: ProcessCluster, directory: Path) -> str:

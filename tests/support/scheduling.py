@@ -17,6 +17,12 @@ def run_delay_s(pid: int) -> float:
         return 0.0
 
 
+def processor_s(pid: int) -> float:
+    """What all its threads have used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Run(NamedTuple):
     seconds: float
     delayed_s: float

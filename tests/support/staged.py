@@ -316,10 +316,10 @@ STAGES = (
         (
             "left the ISR",
             "because it stopped fetching",
-            "does not answer, and is not fenced",
+            "does not answer (its process is paused), and is not fenced",
             "works, but broker",
         ),
-        ("Look at broker", "kill -CONT", "the network drops its packets", "ottla nodes kill"),
+        ("The process of broker", "is paused: continue it", "kill -CONT"),
         settings=PATIENT,
     ),
     Stage(
@@ -374,10 +374,10 @@ STAGES = (
         (
             "the controller has fenced it",
             "the controller got no heartbeat from it in time",
-            "paused or hangs",
+            "its process is paused",
             "2 partitions have one replica less",
         ),
-        ("kill -CONT", "the network drops its packets"),
+        ("is paused: continue it", "kill -CONT"),
     ),
     Stage(
         "Fewer replicas in sync than min.insync.replicas",

@@ -12,6 +12,7 @@ from typing import Final
 
 from ottla.security.needs import ON_BROKER, ON_CONTROLLER, RequestForm
 from ottla.wire.apis import APIS, PRIVATE_APIS, ApiKey
+from support.private_requests import PRIVATE_QUESTIONS
 from support.rights.changes import CHANGES, LOGGERS_OF_CONTROLLER
 from support.rights.exchange import Listener
 from support.rights.groups import GROUPS
@@ -21,16 +22,12 @@ from support.rights.records import RECORDS
 from support.rights.several import SEVERAL
 from support.rights.transactions import TRANSACTIONS
 
-_RAFT_VOTERS: Final = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER)
-"""Kafka's brokers pass them on. Ours do not serve them."""
-
 
 def forms(listener: Listener, key: int) -> tuple[RequestForm, ...]:
     """What `security.needs` says about the request at this listener: on brokers also of what they pass on."""
     if listener is Listener.CONTROLLER:
         return ON_CONTROLLER[key]
-    api = APIS.get(ApiKey(key)) if key not in PRIVATE_APIS else None
-    is_passed_on = key in _RAFT_VOTERS if api is None else api.forwarded
+    is_passed_on = key not in PRIVATE_APIS and APIS[ApiKey(key)].forwarded
     return (
         *ON_BROKER[key],
         *(
@@ -70,8 +67,17 @@ NO_EXCHANGE: Final[Mapping[tuple[Listener, int, str], str]] = {
             key,
             form.when,
         ): "Kafka has no such request: test_rights_under_attack"
-        for key in PRIVATE_APIS
+        for key in PRIVATE_QUESTIONS
         for form in ON_BROKER[key]
+    },
+    **{
+        (
+            listener,
+            key,
+            "the audit or the event log",
+        ): "Kafka has no such topics: test_rights_on_controllers"
+        for listener in Listener
+        for key in (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS)
     },
     (
         Listener.CONTROLLER,

@@ -16,6 +16,7 @@ from ottla.broker.apis.describe import ApiVersionsHandler
 from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
+from ottla.broker.cluster.node_channels import DialledNode
 from ottla.broker.server.connections import ServerConnection
 from ottla.broker.server.registration import handlers_of
 from ottla.broker.server.server import Server
@@ -114,12 +115,23 @@ class View:
     def leader_id(self) -> int | None:
         return None if self.log.leader is None else self.log.leader.node_id
 
-    def leader_endpoint(self) -> tuple[str, int] | None:
+    def leader_endpoint(self) -> DialledNode | None:
         leader = self.log.leader
-        return None if leader is None else (leader.host.address, CONTROLLER_PORT)
+        if leader is None:
+            return None
+        return DialledNode(leader.node_id, leader.host.address, CONTROLLER_PORT)
 
     def append(self, records: Sequence[MetadataRecord]) -> tuple[int, asyncio.Future[int]]:
         return self.log.append(self, records)
+
+    kraft_version = 1
+    refusal = None
+
+    def check_kraft_version(self, version: int) -> None:
+        assert version == self.kraft_version
+
+    def upgrade_kraft_version(self, version: int) -> asyncio.Future[int]:
+        raise AssertionError("it is upgraded already")
 
     def describe(self) -> Mapping[str, Any]:
         return {"error_code": 0, "topics": ()}
@@ -216,6 +228,7 @@ class BrokerNode:
         self.logs = SimpleNamespace(
             previous_broker_epoch=-1,
             directory_ids={"/data": UUID(int=node_id << 64)},
+            cordoned=(),
             offline_directories={},
             on_offline=[],
             rooms={},

@@ -108,11 +108,15 @@ class GuardedNode:
         return self.broker.replicas.get(topic, 0).log.log_end
 
 
+HUNG_S = 60.0
+"""A request without an answer for so long hangs. It bounds no speed: other work may have the machine."""
+
+
 async def raw(channel: Channel, key: ApiKey, fields: Mapping[str, Any], version: int) -> bytes:
     """The body of the answer."""
     body = messages.write_request(key, version, fields)
     return await channel.answer(
-        key, version, body, lambda frame, at: bytes(frame[at:]), timeout_s=10
+        key, version, body, lambda frame, at: bytes(frame[at:]), timeout_s=HUNG_S
     )
 
 
@@ -120,7 +124,7 @@ async def asked(
     channel: Channel, key: ApiKey, fields: Mapping[str, Any], version: int | None = None
 ) -> Any:
     return await channel.request(
-        key, fields, version=APIS[key].max_version if version is None else version, timeout_s=10
+        key, fields, version=APIS[key].max_version if version is None else version, timeout_s=HUNG_S
     )
 
 
@@ -157,7 +161,7 @@ async def produced(
         version,
         body,
         lambda frame, at: produce.read_response(version, frame, at),
-        timeout_s=10,
+        timeout_s=HUNG_S,
     )
     return [int(result.error) for result in answer.results]
 

@@ -36,7 +36,8 @@ async def alone(directory: Path, **changed: str) -> tuple[Node, Channel]:
     return node, await Channel.open(runtime.network, "127.0.0.1", port, "client")
 
 
-async def create(channel: Channel, topic: str, replicas: list[list[int]]) -> None:
+async def create(channel: Channel, topic: str, replicas: list[list[int]], **settings: str) -> None:
+    """Settings are given with `_` for `.`"""
     assignments = [
         {"partition_index": number, "broker_ids": brokers}
         for number, brokers in enumerate(replicas)
@@ -46,7 +47,9 @@ async def create(channel: Channel, topic: str, replicas: list[list[int]]) -> Non
         "num_partitions": -1,
         "replication_factor": -1,
         "assignments": assignments,
-        "configs": [],
+        "configs": [
+            {"name": name.replace("_", "."), "value": value} for name, value in settings.items()
+        ],
     }
     answer = await channel.request(
         ApiKey.CREATE_TOPICS, {"topics": [wanted], "timeout": 60_000, "validate_only": False}

@@ -25,6 +25,7 @@ class QuorumNode:
     def __init__(self, cluster: QuorumWorld, node: int) -> None:
         self.cluster = cluster
         self.node = node
+        self.cluster_id = CLUSTER
         self.host: SimHost = cluster.world.node(f"n{node}")
         self.quorum: RaftDriver | None = None
         self.leadership: list[tuple[bool, int]] = []
@@ -80,7 +81,7 @@ class QuorumNode:
                 directory_id=self.directory_id,
                 voters=voters,
             )
-        quorum = RaftDriver(self.settings(), runtime, CLUSTER)
+        quorum = RaftDriver(self.settings(), runtime, self.cluster_id)
         quorum.on_leadership.append(lambda *what: self.leadership.append(what))
         self.on_quorum(quorum)
         server = Server(

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from test_server_connection import FakeConnection, Kept, frame, server_with
 
-from ottla.broker.server.audit_log import AUDIT_LOGGER, DENIALS_MAX, LINES_MAX, AuditLog
+from ottla.broker.server.audit_log import (
+    AUDIT_LOGGER,
+    DENIALS_MAX,
+    LINES_MAX,
+    REPEATS_MAX,
+    AuditLog,
+)
 from ottla.broker.server.connections import ServerConnection
+from ottla.events import Events
+from ottla.events.audit import Audited as AuditEvent
 from ottla.security.acls import Acl
-from ottla.security.authorizer import Authorizer
+from ottla.security.authorizer import Authorizer, Via
 from ottla.security.needs import CREATE_TOPIC
 from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
-from ottla.security.principals import user
+from ottla.security.principals import USER, TokenPrincipal, user
 from ottla.security.rights import Rights
 from ottla.wire.apis import ApiKey
 
@@ -196,3 +205,49 @@ def test_of_a_name_that_can_be_nothings_only_the_beginning_is_told(
     [(_, line)] = audited.lines()
     assert len(line) < 600
     assert "Topic:LITERAL:xxx" in line and "xxx... (32000 characters) for request" in line
+
+
+def test_what_was_told_already_is_counted_up_to_a_limit(caplog: pytest.LogCaptureFixture) -> None:
+    """Each repeat makes a line to compare it with: a request may have 50,000 of them."""
+    audited = Audited(caplog)
+    for _ in range(REPEATS_MAX + 500):
+        assert not audited.rights.may(WRITE, TOPIC, "orders")
+    assert len(audited.lines()) == 1
+    audited.pass_time(10)
+    told = " ".join(line for _, line in audited.lines())
+    assert f"({REPEATS_MAX} more times within 10 s)" in told
+    assert "Denied 499 more operations" in told
+
+
+def test_of_one_network_a_hundred_failed_logins_are_told_and_then_counted() -> None:
+    told: list[AuditEvent] = []
+    timers: list[Callable[[], None]] = []
+    events = Events()
+    events.subscribe(told.append, AuditEvent)  # type: ignore[arg-type]
+    audit = AuditLog(lambda: 0.0, lambda _, call: timers.append(call), events)
+    via = Via("CLIENTS", "PLAIN")
+    for number in range(500):
+        host = f"2001:db8::{number:x}"
+        audit.login_ended("login_failure", f"user-{number}", host, via, "wrong")
+    assert len(told) == DENIALS_MAX
+    audit.login_ended("login_failure", "alice", "10.0.0.7", via, "wrong")
+    audit.login_ended("session_end", "alice", "2001:db8::1", via, "over")
+    assert [each.kind for each in told[DENIALS_MAX:]] == ["login_failure", "session_end"]
+    told.clear()
+    for call in list(timers):
+        call()
+    [rest] = [each for each in told if each.cause == "not told one by one"]
+    assert (rest.kind, rest.repeated, rest.host) == ("login_failure", 400, "2001:db8::0")
+
+
+def test_a_login_by_token_is_told_apart_from_one_by_password() -> None:
+    told: list[Any] = []
+    log = AuditLog(lambda: 0.0, lambda delay, call: None, events := Events())
+    events.subscribe(told.append, AuditEvent)
+    via = Via("CLIENTS", "SCRAM-SHA-512")
+    log.logged_in(user("alice"), "10.0.0.7", via)
+    log.logged_in(TokenPrincipal(USER, "alice"), "10.0.0.7", via)
+    assert [(each.principal, each.cause) for each in told] == [
+        ("User:alice", None),
+        ("User:alice", "delegation token"),
+    ]

@@ -25,6 +25,7 @@ from ottla.security.authorizer import Via
 from ottla.security.needs import Right
 from ottla.security.operations import AclOperation, ResourceType
 from ottla.security.principals import user
+from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.internal_topics import AUDIT_TOPIC
 from ottla.wire.types import TopicPartition
@@ -104,6 +105,34 @@ def test_a_client_with_the_right_to_write_it_cannot_write_the_audit(tmp_path: Pa
             client = await node.client(ANN, client_id)
             assert await produced(client, TOPIC) == [ErrorCode.NONE]
             assert await produced(client, AUDIT_TOPIC) in REFUSED
+
+    with_node(tmp_path, scenario)
+
+
+def test_what_a_broker_changes_without_the_controller_is_recorded(tmp_path: Path) -> None:
+    async def scenario(node: GuardedNode) -> None:
+        right = Right(ResourceType.TOPIC, AclOperation.ALL)
+        node.allow(acl(right, TOPIC), acl(right, AUDIT_TOPIC))
+        client = await node.client(ANN)
+        assert await produced(client, TOPIC) == [ErrorCode.NONE]
+
+        async def deleted(topic: str) -> ErrorCode:
+            partition = {"partition_index": 0, "offset": -1}
+            topics = [{"name": topic, "partitions": [partition]}]
+            fields = {"topics": topics, "timeout": 5_000}
+            answer = await client.request(ApiKey.DELETE_RECORDS, fields)
+            return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+        assert await deleted(AUDIT_TOPIC) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert await deleted(TOPIC) is ErrorCode.NONE
+        change = await found(
+            node,
+            lambda entry: entry.kind == "change" and entry.told.fields["api"] == "DeleteRecords",
+        )
+        assert change.told.fields["principal"] == "User:ann"
+        assert change.told.fields["operation"] == "DELETE"
+        end = node.broker.replicas.partitions[TopicPartition(TOPIC, 0)].log.high_watermark
+        assert change.told.fields["resource"] == f"Partition:{TOPIC}-0 before {end}"
 
     with_node(tmp_path, scenario)
 

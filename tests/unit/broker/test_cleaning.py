@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+from collections.abc import Sequence
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from ottla.log.config import LogConfig
 from ottla.log.errors import LogDirError
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.log.room import NO_WATERMARK, Watermark
 from ottla.records.record import Record, build
 from ottla.sim.engine.disk import SimDisk
 from ottla.wire.types import TopicPartition
@@ -31,10 +33,18 @@ COMPACT = LogConfig(
 class Broker:
     """A log manager, a clock, and somebody to tell of failed disks."""
 
-    def __init__(self, bytes_per_second: float = FLOAT_MAX) -> None:
+    def __init__(
+        self, bytes_per_second: float = FLOAT_MAX, watermark: Watermark = NO_WATERMARK
+    ) -> None:
         self.disk = SimDisk(random.Random(1))
         ids = count(1)
-        self.logs = LogManager(self.disk, ["/data"], COMPACT, new_id=lambda: UUID(int=next(ids)))
+        self.logs = LogManager(
+            self.disk,
+            ["/data"],
+            COMPACT,
+            new_id=lambda: UUID(int=next(ids)),
+            watermark=watermark,
+        )
         self.logs.start("cluster", 1, 0)
         self.failed: list[LogDirError] = []
         self.time = 0.0
@@ -57,10 +67,10 @@ class Broker:
         self.between_steps()
         return done
 
-    def dirty(self, topic: str) -> Log:
+    def dirty(self, topic: str, keys: Sequence[int] = (0, 1, 2) * 13 + (0,)) -> Log:
         log = self.logs.create(topic, UUID(int=7), 0, COMPACT, 0)
-        for number in range(40):
-            record = Record(0, 1000, f"k{number % 3}".encode(), str(number).encode())
+        for number, key in enumerate(keys):
+            record = Record(0, 1000, f"k{key}".encode(), str(number).encode())
             log.append_as_leader(memoryview(build([record])), 0, 1000)
         log.roll(0)
         log.flush()
@@ -118,6 +128,27 @@ def test_a_disk_that_fails_is_told_and_the_round_ends(broker: Broker) -> None:
     broker.disk.fail("write", log.path, error=errno.EIO)
     broker.clean()
     assert [error.directory for error in broker.failed] == ["/data"]
+
+
+def test_compaction_leaves_half_of_the_headroom_free_and_goes_on_when_there_is_room() -> None:
+    """What it replaces stays on the disk for a while, so a round over a large log would fill it."""
+    broker = Broker(watermark=Watermark(90))
+    disk = broker.disk
+    log = broker.dirty("t", keys=[number if number % 8 else 0 for number in range(400)])
+    disk.capacity_bytes, headroom = 1_000_000, 100_000
+    disk.taken_bytes = disk.free_bytes - headroom // 2 - 5_000
+    least = []
+    broker.between_steps = lambda: least.append(disk.free_bytes)
+    broker.logs.look_for_room()
+    broker.clean()
+    assert log.cleaned != 400 and len(least) > 5, "it began"
+    assert min(least) >= headroom // 2
+    for path in log.doomed_by(1 << 60):
+        disk.remove(path)
+    disk.taken_bytes = 0
+    broker.logs.look_for_room()
+    broker.clean()
+    assert log.cleaned == 400
 
 
 def test_rounds_wait_where_they_are_faster_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.server import quotas
 from ottla.broker.server.quotas import Bucket, ClientQuotas, Meter, Window
 from ottla.config import Settings
 from ottla.events import Event, Events
@@ -159,6 +160,59 @@ def test_a_quota_that_changes_or_goes_counts_at_once() -> None:
     )
     clients.quotas.refresh()
     assert clients.quotas.active and clients.produce("c", 200) == 0.0
+
+
+@pytest.fixture
+def few_ids(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(quotas, "METERS_MAX", 100)
+    return 100
+
+
+def test_a_user_stays_throttled_however_many_ids_he_comes_under(few_ids: int) -> None:
+    clients = Clients(
+        {
+            (("user", "eve"),): {"producer_byte_rate": 10.0, "controller_mutation_rate": 1.0},
+            (("client-id", None),): {"request_percentage": 500.0},
+        }
+    )
+    assert clients.produce("a", 10_000, "eve") > 900.0
+    changes = clients.quotas.mutations("eve", "a", is_strict=True)
+    assert changes is not None
+    changes.permit(1000)
+    for number in range(few_ids * 3):
+        clients.handled(f"id{number}", ApiKey.METADATA, 50, 0.0, "eve")
+        clients.quotas.mutations("bob", f"id{number}", is_strict=True)
+    assert clients.produce("a", 1, "eve") > 900.0
+    again = clients.quotas.mutations("eve", "b", is_strict=True)
+    assert again is not None
+    with pytest.raises(KafkaError):
+        again.permit(1)
+
+
+def test_of_many_ids_the_one_that_was_not_heard_of_for_longest_is_forgotten(few_ids: int) -> None:
+    clients = Clients({(("client-id", None),): {"producer_byte_rate": 10.0}})
+    assert clients.produce("above", 1000) > 0.0
+    clients.produce("idle", 90)
+    clients.produce("heard of", 90)
+    for number in range(few_ids * 3):
+        clients.produce(f"id{number}", 1)
+        clients.produce("heard of", 0)
+    assert clients.produce("above", 1) > 80.0, "never who is above his rate"
+    assert clients.produce("heard of", 11) > 0.0
+    assert clients.produce("idle", 11) == 0.0
+    assert len(clients.quotas._meters) == few_ids
+
+
+def test_where_all_are_above_their_rates_those_who_come_share_one_rate(few_ids: int) -> None:
+    clients = Clients({(("client-id", None),): {"producer_byte_rate": 10.0}})
+    for number in range(few_ids):
+        assert clients.produce(f"id{number}", 1000) > 0.0
+    assert clients.produce("new 1", 60) == 0.0
+    assert clients.produce("new 2", 60) > 0.0, "together"
+    assert len(clients.quotas._meters) == few_ids + 1
+    assert all(clients.produce(f"id{number}", 1) > 0.0 for number in range(few_ids))
+    clients.now += 1000.0
+    assert clients.produce("new 1", 60) == clients.produce("new 2", 60) == 0.0
 
 
 def test_time_of_the_broker_is_charged_to_the_next_request_and_never_for_long() -> None:

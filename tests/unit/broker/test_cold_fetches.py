@@ -36,12 +36,12 @@ class Rig:
         world.network.conditions.jitter_s = 0.0
         world.network.conditions.cut_rate = 0.0
         self.world = world
-        self.cluster = SimCluster(world, 3, {"log.segment.bytes": "1200"})
+        self.cluster = SimCluster(world, 3)
         self.cluster.start()
         assert self.cluster.wait_ready(30)
         self.host = world.node("client")
         self.channel = self.open()
-        self.host.complete(create(self.channel, "t", [[1, 2, 3]]))
+        self.host.complete(create(self.channel, "t", [[1, 2, 3]], internal_segment_bytes="1200"))
         for _ in range(BATCHES):
             self.host.complete(self.produce())
         self.world.run_for(5)

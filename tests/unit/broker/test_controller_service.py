@@ -6,10 +6,14 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from controller_cluster import BROKER_PORT, CONTROLLER_PORT, BrokerNode, Cluster, ControllerNode
 
 from ottla.broker.cluster.controller_commands import CONTROLLER_APIS
+from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.lifecycle import BrokerState, RegistrationRefused
+from ottla.broker.server.large_requests import LARGE_RECORDS
+from ottla.broker.server.registration import handlers_of
 from ottla.metadata.records import BROKER_RESOURCE
 from ottla.security.principal_data import principal_to_bytes
 from ottla.security.principals import ANONYMOUS, user
@@ -18,6 +22,7 @@ from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import read_response_header, request_frame
 from ottla.wire.messages import read_response, write_request
+from ottla.wire.types import ZERO_UUID
 
 TOPIC = {
     "topics": [{"name": "t", "num_partitions": 3, "replication_factor": 2}],
@@ -440,3 +445,119 @@ def test_a_controller_that_loses_its_place_does_not_ask_for_a_second_token() -> 
                 told = read_response(key, version, frame, body)
                 assert told.error_code == ErrorCode.REQUEST_TIMED_OUT
             first.lead()
+
+
+@pytest.mark.parametrize(("partitions", "asked_of"), [(LARGE_RECORDS - 1, 4), (LARGE_RECORDS, 2)])
+def test_of_controllers_that_lose_their_place_two_are_asked_for_a_large_request(
+    partitions: int, asked_of: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Perhaps that request is why. A small one is repeated until one of them has done it."""
+    asked: list[ControllerService] = []
+    execute = ControllerService._execute
+
+    def noted(self: ControllerService, key: ApiKey, *all: Any) -> Any:
+        if key is ApiKey.CREATE_TOPICS:
+            asked.append(self)
+        return execute(self, key, *all)
+
+    monkeypatch.setattr(ControllerService, "_execute", noted)
+    with Cluster() as cluster:
+        controllers = [cluster.controller(100 + number) for number in range(4)]
+        controllers[0].lead()
+        (broker,) = cluster.brokers(1)
+        rows = [{"name": "t", "num_partitions": partitions, "replication_factor": 1}]
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            client = cluster.world.node("client").runtime
+            channel = await Channel.open(client.network, broker.host.address, BROKER_PORT, "client")
+            fields = {"topics": rows, "timeout": 1000}
+            answers.append(await channel.request(ApiKey.CREATE_TOPICS, fields))
+
+        cluster.world.node("client").run(ask(), name="asks")
+        for number, following in enumerate(controllers[1:]):
+            cluster.world.run_until(lambda n=number: len(asked) > n or bool(answers), 2)
+            if not answers:
+                following.lead()
+        cluster.until(lambda: bool(answers), 5)
+        assert asked == [each.service for each in controllers[:asked_of]]
+        outcome = ErrorCode.NONE if asked_of == 4 else ErrorCode.REQUEST_TIMED_OUT
+        assert answers[0].topics[0].error_code == outcome
+
+
+def test_a_request_for_too_many_records_is_refused_by_the_broker() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        (broker,) = cluster.brokers(1)
+        end = cluster.log.end
+
+        def ask(key: ApiKey, **fields: Any) -> Any:
+            address = broker.host.address
+            return cluster.ask(address, BROKER_PORT, key, {"timeout": 1000, **fields})
+
+        passed_on: list[Any] = []
+        broker.to_controller._passed_on = lambda *all, **more: passed_on.append(all)
+        names = [f"t{number}" for number in range(10_001)]
+        answer = ask(
+            ApiKey.CREATE_TOPICS,
+            topics=[
+                {"name": name, "num_partitions": 1, "replication_factor": 1}
+                for name in names[:5_001]
+            ],
+        )
+        rows = [*answer.topics]
+        answer = ask(ApiKey.CREATE_TOPICS, topics=[{"name": "t", "num_partitions": 10_000, "replication_factor": 1}])  # fmt: skip
+        rows += answer.topics
+        answer = ask(
+            ApiKey.DELETE_TOPICS, topics=[{"name": name, "topic_id": ZERO_UUID} for name in names]
+        )
+        rows += answer.responses
+        answer = ask(ApiKey.CREATE_PARTITIONS, topics=[{"name": name, "count": 2, "assignments": None} for name in names], validate_only=True)  # fmt: skip
+        rows += answer.results
+        assert len(rows) == 5_001 + 1 + 2 * 10_001
+        assert {each.error_code for each in rows} == {ErrorCode.POLICY_VIOLATION}
+        assert not passed_on and cluster.log.end - end < 10
+
+
+def test_what_asks_for_many_records_is_decided_in_its_turn_however_short_it_is() -> None:
+    with Cluster() as cluster:
+        controller = cluster.controller()
+        controller.lead()
+        cluster.brokers(1)
+        works: list[Callable[[], None]] = []
+
+        def ask(partitions: int) -> list[Any]:
+            answers: list[Any] = []
+            topic = {"name": "t", "num_partitions": partitions, "replication_factor": 1}
+            body = write_request(
+                ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "validate_only": True}
+            )
+            passed_on = SimpleNamespace(
+                **envelope(request_frame(ApiKey.CREATE_TOPICS, 7, 5, "client", body)[4:])
+            )
+            large = SimpleNamespace(add=lambda owner, size, work: works.append(work))
+            request: Any = SimpleNamespace(
+                message=lambda: passed_on,
+                connection=SimpleNamespace(
+                    server=SimpleNamespace(large=large), closed=False, principal=user("b1")
+                ),
+                rights=None,
+                respond=answers.append,
+                run=lambda work: answers.append(work.close()),
+            )
+
+            async def handle() -> None:
+                handlers_of(controller.service)[ApiKey.ENVELOPE](request)
+
+            controller.host.complete(handle())
+            return answers
+
+        assert len(ask(900)) == 1 and not works
+        later = ask(2000)
+        assert not later and len(works) == 1
+
+        async def begin() -> None:
+            works[0]()
+            assert len(later) == 1, "with the decision and its answer, so all of it is timed"
+
+        controller.host.complete(begin())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,6 +30,7 @@ from ottla.log.log import CALLS_PER_COPIED_BATCH_MAX, Log
 from ottla.log.resources import LogResources
 from ottla.records.record import Record, build
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH
+from ottla.runtime import framed_connection
 from ottla.sim.cluster.nodes import BROKER_PORT, SimCluster
 from ottla.sim.engine.world import WALL_START_MS, World
 from ottla.wire import fetch, produce
@@ -39,6 +41,8 @@ from ottla.wire.headers import request_frame
 from support.counting import Calls, counted
 
 ROUNDS = 20
+COMPARED_ROUNDS = 100
+"""Where two runs are compared, one may have a heartbeat more, which is a hundred calls."""
 MANY = 200
 TOGETHER = 100
 EVENT_LOG_CALLS_MAX = 2
@@ -279,8 +283,12 @@ def test_a_copied_batch_is_checked_and_nothing_else() -> None:
 # -- on a real machine ----------------------------------------------------------------------------
 
 
-def test_requests_that_come_together_are_answered_together(tmp_path: Path) -> None:
+def test_requests_that_come_together_are_answered_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One call of the system receives them, one writes each batch, one sends all answers."""
+    # On a busy machine, and while calls are counted, their turn would be over before all are served.
+    monkeypatch.setattr(framed_connection, "TURN_S", inf)
 
     async def run() -> Calls:
         node, channel = await alone(tmp_path)
@@ -366,13 +374,13 @@ def calls_of_a_produce(overrides: dict[str, str]) -> float:
             nonlocal readings
             readings = 0
             with counted() as calls:
-                for _ in range(ROUNDS):
+                for _ in range(COMPARED_ROUNDS):
                     await produced(channel, body)
             return calls
 
         calls = host.complete(measured(), 600)
         assert world.problems() == []
-    return (calls.of(LEADER) + readings) / ROUNDS
+    return (calls.of(LEADER) + readings) / COMPARED_ROUNDS
 
 
 def test_rights_cost_a_produce_request_few_calls() -> None:

@@ -41,7 +41,9 @@ class Partition:
 
     @property
     def leadership(self) -> Any:
-        return SimpleNamespace(isr_changes=SimpleNamespace(withdraw=self._withdraw))
+        return SimpleNamespace(
+            isr_changes=SimpleNamespace(withdraw=self._withdraw, refused=self._withdraw)
+        )
 
     def _withdraw(self, proposal: Proposal, now: float) -> None:
         self.proposal = None

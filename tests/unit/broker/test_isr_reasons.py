@@ -29,9 +29,19 @@ def test_reasons_are_read_as_they_were_written(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "1", "[1]", '[["x",0,[]]]', '[["00",0,[[1,"no",0,0,0]]]]']
+    "text",
+    [
+        b"",
+        b"{",
+        b"1",
+        b"[1]",
+        b'[["x",0,[]]]',
+        b'[["00",0,[[1,"no",0,0,0]]]]',
+        b"\xff",
+        b"[" * 2000,
+    ],
 )
-def test_a_text_that_is_not_ours_gives_no_reason_and_no_error(text: str) -> None:
+def test_a_text_that_is_not_ours_gives_no_reason_and_no_error(text: bytes) -> None:
     assert isr_reasons.read(text) == {}
 
 

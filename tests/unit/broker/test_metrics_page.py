@@ -21,12 +21,12 @@ from ottla.broker.observability.loop_metrics import TICK_S
 from ottla.broker.observability.request_metrics import RequestMetrics
 from ottla.config import ConfigError, Settings
 from ottla.events.replication import IsrDecided, Truncated, TruncationCause
-from ottla.wire import kept_records
-from ottla.wire.apis import APIS, KEPT_RECORDS, LOAD, PRIVATE_APIS, PRIVATE_VERSION, ApiKey
+from ottla.wire.apis import APIS, PRIVATE_APIS, ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 from support import exposition as reader
+from support.private_requests import PRIVATE_QUESTIONS, asked_privately
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "METRICS.md"
 
@@ -173,12 +173,8 @@ def test_a_page_is_whole_after_each_request_that_is_served(tmp_path: Path) -> No
         answered = await ask_all(node, "PLAINTEXT", of_brokers)
         answered |= await ask_all(node, "CONTROLLER", of_controllers)
         assert len(answered) > 0.8 * len({*of_brokers, *of_controllers})
-        for key in PRIVATE_APIS:
-            ask = {KEPT_RECORDS: "list", LOAD: "own"}[key]
-            question = kept_records.write_request({"ask": ask})
-            await channel.answer(
-                key, PRIVATE_VERSION, question, kept_records.read_response, timeout_s=10
-            )
+        for key, question in PRIVATE_QUESTIONS.items():
+            await asked_privately(channel, key, question)
         found = await families(node)
         assert value(found["ottla_metrics_families_left_out_total"], why="failed") == 0
         counted = found["kafka_network_requestmetrics_requests_total"].samples

@@ -56,7 +56,7 @@ def test_P34_a_decision_is_committed_then_seen_by_every_node_in_the_same_image(
         assert len(digests) == 1
         assert {n.running.leader_id for n in cluster.nodes.values()} == {leader.node}
         endpoints = {n.running.leader_endpoint() for n in cluster.nodes.values()}
-        assert endpoints == {(leader.host.address, PORT)}
+        assert endpoints == {(leader.node, leader.host.address, PORT)}
         assert leader.running.kraft_version == (1 if is_dynamic else 0)
 
 
@@ -329,6 +329,23 @@ def test_votes_of_another_cluster_or_topic_are_refused_as_a_whole() -> None:
         answer = ask(leader, ApiKey.VOTE, {"cluster_id": CLUSTER, "topics": topics})
         assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_VOTER_KEY
         assert leader.running.is_leader
+
+
+def test_a_node_whose_requests_are_refused_says_so_once_and_knows_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = QuorumWorld(9, observers=1)
+    stranger = cluster.nodes[4]
+    stranger.cluster_id = "another"
+    with cluster:
+        cluster.elect()
+        cluster.until(lambda: stranger.running.refusal is not None)
+        cluster.world.run_for(30)
+        lines = [each for each in caplog.messages if each.startswith("quorum request refused")]
+        assert len(lines) <= 3, "one for each voter"
+        why = stranger.running.refusal
+        assert why is not None and f"with error {ErrorCode.INCONSISTENT_CLUSTER_ID:d}" in why
+        assert all(cluster.nodes[node].running.refusal is None for node in cluster.voter_ids)
 
 
 def test_the_quorum_describes_itself() -> None:

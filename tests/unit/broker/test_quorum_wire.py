@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from ottla.broker.cluster import raft_wire
+from ottla.broker.cluster.raft_channels import RaftChannels
 from ottla.raft.messages import (
     AddVoter,
     AskVersions,
@@ -196,3 +198,20 @@ def test_voters_of_another_cluster_are_refused() -> None:
     with pytest.raises(KafkaError) as refused:
         raft_wire.read_remove_voter(read(ApiKey.REMOVE_RAFT_VOTER, 0, body), CLUSTER)
     assert refused.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+@pytest.mark.parametrize(
+    "error, hint",
+    [
+        (ErrorCode.INCONSISTENT_CLUSTER_ID, "kafka-storage format --cluster-id ID"),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "super.users"),
+        (ErrorCode.FENCED_LEADER_EPOCH, "none"),
+    ],
+)
+def test_who_is_refused_by_the_quorum_is_told_what_to_do(error: ErrorCode, hint: str) -> None:
+    nobody: Any = None
+    channels = RaftChannels(
+        nobody, "raft", "id", 1.0, on_answer=nobody, on_failure=nobody, on_disconnect=nobody
+    )
+    channels.refused(-2, ApiKey.FETCH, error)
+    assert channels.refusal is not None and hint in channels.refusal

@@ -47,13 +47,36 @@ def test_a_leader_holds_back_whoever_is_behind_and_nobody_else() -> None:
     throttle.set_rates(1000, NO_LIMIT)
     assert throttle.limits_leaders
     led = partition(isr=(1, 2))
-    assert not throttle.holds_back(led, 3, 0.0)
+    assert throttle.allowance(led, 3, 0.0) > 0
     throttle.sent(led, 2, 99_000, 0.0)
-    assert not throttle.holds_back(led, 3, 0.0), "what those in sync get does not count"
+    assert throttle.allowance(led, 3, 0.0) > 0, "what those in sync get does not count"
     throttle.sent(led, 3, 3000, 0.0)
-    assert throttle.holds_back(led, 3, 1.0) and not throttle.holds_back(led, 2, 1.0)
-    assert not throttle.holds_back(partition(isr=(1, 2), replicas=()), 3, 1.0)
-    assert not throttle.holds_back(led, 3, 3.0)
+    assert throttle.allowance(led, 3, 1.0) == 0 and throttle.allowance(led, 2, 1.0) > 0
+    assert throttle.allowance(partition(isr=(1, 2), replicas=()), 3, 1.0) > 0
+    assert throttle.allowance(led, 3, 3.0) > 0
+
+
+def test_P39_a_follower_that_is_behind_gets_small_pieces() -> None:
+    throttle = ReplicationThrottle(SETTINGS)
+    throttle.set_rates(10_000_000, NO_LIMIT)
+    led = partition(isr=(1, 2))
+    assert throttle.allowance(led, 3, 0.0) == 500_000, "what it may have in a twentieth of a second"
+    assert throttle.allowance(led, 2, 0.0) == NO_LIMIT, "who is in sync is not held up"
+
+
+@pytest.mark.parametrize("rate", [500, 2000])
+def test_P39_another_rate_is_kept_from_its_first_second_on(rate: int) -> None:
+    """No burst to make up for what was slower before, and no standstill for what was faster."""
+    throttle = ReplicationThrottle(SETTINGS)
+    throttle.set_rates(1000, 1000)
+    led, follows = partition(isr=(1, 2)), partition()
+    for second in range(10):
+        throttle.sent(led, 3, 1000, second)
+        throttle.rest(follows, 1000, second)
+    throttle.set_rates(rate, rate)
+    throttle.sent(led, 3, rate, 10.0)
+    assert throttle.rest(follows, rate, 10.0) == pytest.approx(1.0)
+    assert throttle.allowance(led, 3, 10.9) == 0 and throttle.allowance(led, 3, 11.0) > 0
 
 
 def test_a_rate_of_nothing_is_very_slow() -> None:

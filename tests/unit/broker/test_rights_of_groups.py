@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -9,6 +10,7 @@ from uuid import UUID
 import pytest
 from ruled_node import G, RuledNode, T, X, on_cluster
 
+from ottla.broker.coordination.verification import Verifier
 from ottla.security.operations import AclOperation as O
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
@@ -123,6 +125,26 @@ def test_transactions_that_one_may_not_describe_are_not_listed(ruled: RuledNode)
 
     assert listed(ruled.somebody()) == set()
     assert listed(ruled.somebody((X, "x-mine", O.DESCRIBE))) == {"x-mine"}
+
+
+def test_patterns_cost_those_who_see_transactions_and_nobody_elses_is_compiled(
+    ruled: RuledNode,
+) -> None:
+    begun = {"transactional_id": "y-mine", "transaction_timeout": 60_000}
+    assert ruled.ask(ruled.admin, ApiKey.INIT_PRODUCER_ID, begun).error_code == 0
+
+    def listed(name: str, pattern: str) -> tuple[int, set[str]]:
+        asked: dict[str, Any] = {"state_filters": [], "producer_id_filters": []}
+        asked["transactional_id_pattern"] = pattern
+        answer = ruled.ask(ruled.log_in(name), ApiKey.LIST_TRANSACTIONS, asked)
+        return int(answer.error_code), {each.transactional_id for each in answer.transaction_states}
+
+    nobody, owner = ruled.somebody(), ruled.somebody((X, "y-mine", O.DESCRIBE))
+    assert listed(owner, "y-.*") == (0, {"y-mine"})
+    assert listed(owner, "(")[0] == 128
+    assert listed(nobody, "(") == (0, set())
+    hasty = ruled.somebody((X, "y-mine", O.DESCRIBE))
+    assert {listed(hasty, "(")[0] for _ in range(60)} == {128, 14}
 
 
 def begin(
@@ -252,6 +274,70 @@ def test_a_member_whose_right_is_taken_away_is_refused_with_its_next_request(
     assert commit(ruled, channel, "leaving", OPEN) == {OPEN: 30}
     ruled.allow(name, (G, "leaving", O.READ))
     assert heartbeat(ruled, channel, "leaving", **later).error_code == 0, "it is still a member"
+
+
+def join(group: str, member_id: str, metadata: bytes) -> dict[str, Any]:
+    return {
+        "group_id": group,
+        "session_timeout": 30_000,
+        "rebalance_timeout": 30_000,
+        "member_id": member_id,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": metadata}],
+    }
+
+
+def test_who_waits_to_join_when_the_right_is_taken_away_learns_nothing_of_the_others(
+    ruled: RuledNode,
+) -> None:
+    right = ruled.allow(name := ruled.somebody(), (G, "parked", O.READ))
+    channel, other = ruled.log_in(name), ruled.log_in("ANONYMOUS")
+    id = ruled.ask(channel, ApiKey.JOIN_GROUP, join("parked", "", b"mine")).member_id
+    joined = ruled.ask(channel, ApiKey.JOIN_GROUP, join("parked", id, b"mine"))
+    assert (joined.error_code, joined.leader) == (0, id)
+    # A second member has an id, and has not joined yet: the first one waits for it.
+    theirs = ruled.ask(other, ApiKey.JOIN_GROUP, join("parked", "", b"secret")).member_id
+
+    async def scenario() -> tuple[Any, Any]:
+        async def asked(of: Channel, member: str, metadata: bytes) -> Any:
+            fields = join("parked", member, metadata)
+            return await of.request(ApiKey.JOIN_GROUP, fields, timeout_s=20)
+
+        waiting = asyncio.create_task(asked(channel, id, b"changed"))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        ruled.take_away(right)
+        return await asyncio.gather(waiting, asked(other, theirs, b"secret"))
+
+    refused, _ = ruled.run(scenario())
+    assert refused.error_code == 30
+    assert not refused.members
+
+
+def test_a_right_that_is_gone_when_a_transaction_was_verified_commits_no_offsets(
+    ruled: RuledNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = ruled.somebody((X, "slow", O.WRITE), (T, OPEN, O.READ), (T, OPEN, O.WRITE))
+    right = ruled.allow(name, (G, "slow", O.READ))
+    channel = ruled.log_in(name)
+    who, errors = begin(ruled, channel, "slow", OPEN)
+    assert errors == {0}
+    verify = Verifier.verify
+
+    async def verified(*args: Any, **options: Any) -> Any:
+        verdicts = await verify(*args, **options)
+        ruled.take_away(right)
+        return verdicts
+
+    monkeypatch.setattr(Verifier, "verify", verified)
+    row = {"name": OPEN, "partitions": [{"partition_index": 0, "committed_offset": 7}]}
+    answer = ruled.ask(
+        channel,
+        ApiKey.TXN_OFFSET_COMMIT,
+        {**who, "group_id": "slow", "generation_id": -1, "member_id": "", "topics": [row]},
+        version=5,
+    )
+    assert [int(each.error_code) for each in answer.topics[0].partitions] == [30]
 
 
 def test_a_transaction_whose_right_is_taken_away_cannot_go_on_or_end(ruled: RuledNode) -> None:

@@ -17,6 +17,7 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import read_response_header, request_frame
+from ottla.wire.internal_topics import AUDIT_TOPIC, EVENT_LOG_TOPIC
 from ottla.wire.messages import read_response, write_request
 from ottla.wire.types import ZERO_UUID
 
@@ -89,6 +90,26 @@ def test_nobody_makes_the_topic_of_the_metadata(ruled: RuledNode) -> None:
     made = create(ruled, channel, "__cluster_metadata", "__cluster_metadata")
     assert made["__cluster_metadata"].error_code == ErrorCode.INVALID_REQUEST
     assert "__cluster_metadata" not in topic_names(ruled)
+
+
+@LISTENERS
+@pytest.mark.parametrize("name", [AUDIT_TOPIC, EVENT_LOG_TOPIC])
+def test_who_may_make_and_delete_all_topics_cannot_make_or_remove_what_is_recorded_about_him(
+    ruled: RuledNode, listener: str, name: str
+) -> None:
+    everything = (on_cluster(O.DELETE), on_cluster(O.CREATE), (T, "*", O.ALL))
+    channel = ruled.log_in(ruled.somebody(*everything), listener)
+    assert create(ruled, channel, name)[name].error_code == 29
+    assert name not in topic_names(ruled)
+    operator = ruled.log_in(ruled.somebody(on_cluster(O.ALTER), *everything), listener)
+    assert create(ruled, operator, name)[name].error_code == 0
+    id = topic_id(ruled, name)
+    assert delete(ruled, channel, name) == [(name, ZERO_UUID, 29)]
+    assert delete(ruled, channel, id) == [(name, id, 29)]
+    by_cluster = ruled.log_in(ruled.somebody(on_cluster(O.DELETE)), listener)
+    assert delete(ruled, by_cluster, name) == [(name, ZERO_UUID, 29)]
+    assert name in topic_names(ruled)
+    assert delete(ruled, operator, id) == [(name, id, 0)]
 
 
 @LISTENERS

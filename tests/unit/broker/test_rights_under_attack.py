@@ -41,11 +41,12 @@ from ottla.security.operations import (
     Permission,
     ResourceType,
 )
-from ottla.wire import kept_records, produce
-from ottla.wire.apis import KEPT_RECORDS, LOAD, PRIVATE_VERSION, ApiKey
+from ottla.wire import produce
+from ottla.wire.apis import ApiKey, PrivateApi
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode
 from ottla.wire.internal_topics import ADMIN_CLIENT_ID, GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from support.private_requests import PRIVATE_QUESTIONS, asked_privately
 
 READ = Right(ResourceType.TOPIC, AclOperation.READ)
 WRITE = Right(ResourceType.TOPIC, AclOperation.WRITE)
@@ -438,7 +439,19 @@ def test_an_acl_that_is_deleted_wakes_the_parked_fetch(running: Running) -> None
     running.runner.run(run())
 
 
-# -- records that a broker keeps aside -------------------------------------------------------------
+# -- requests that Kafka does not have ------------------------------------------------------------
+
+
+def test_each_private_request_is_refused_without_a_right(running: Running) -> None:
+    async def run() -> None:
+        running.node.allow()
+        channel = await running.node.client()
+        for key, question in PRIVATE_QUESTIONS.items():
+            answer = await asked_privately(channel, key, question)
+            assert "authorization failed" in (answer["error"] or ""), key.name
+
+    assert PRIVATE_QUESTIONS.keys() == set(PrivateApi)
+    running.runner.run(run())
 
 
 def test_what_a_broker_keeps_aside_is_for_operators_that_may_read_the_topic(
@@ -455,13 +468,7 @@ def test_what_a_broker_keeps_aside_is_for_operators_that_may_read_the_topic(
         async def error(ask: str, *rights: Right) -> str | None:
             running.node.allow(*(acl(right) for right in rights))
             question = {"ask": ask, "id": "1", "topic": TOPIC}
-            answer, _ = await channel.answer(
-                KEPT_RECORDS,
-                PRIVATE_VERSION,
-                kept_records.write_request(question),
-                kept_records.read_response,
-                timeout_s=10,
-            )
+            answer = await asked_privately(channel, PrivateApi.KEPT_RECORDS, question)
             found: str | None = answer["error"]
             return found
 
@@ -481,13 +488,7 @@ def test_what_brokers_carry_is_for_operators(running: Running) -> None:
     async def run() -> None:
         async def error(ask: str, *rights: Right) -> str | None:
             running.node.allow(*(acl(right) for right in rights))
-            answer, _ = await channel.answer(
-                LOAD,
-                PRIVATE_VERSION,
-                kept_records.write_request({"ask": ask}),
-                kept_records.read_response,
-                timeout_s=10,
-            )
+            answer = await asked_privately(channel, PrivateApi.LOAD, {"ask": ask})
             found: str | None = answer["error"]
             return found
 

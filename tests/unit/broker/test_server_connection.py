@@ -225,3 +225,12 @@ def test_who_never_reads_loses_its_connection_when_it_has_been_idle_for_long_eno
         server.close()
 
     asyncio.run(scenario())
+
+
+def test_a_request_is_described_on_one_short_line() -> None:
+    """Before any login: a client id of 32 KB of control characters became a line of 188 KB."""
+    asked = Asked(0)
+    body = request_frame(API, 3, 1, "\x01" * 32_000, b"")[4:]
+    asked.served.frame_received(memoryview(bytearray(body)))
+    told = asked.waiting.requests[0].describe()
+    assert told.isprintable() and len(told) < 2000

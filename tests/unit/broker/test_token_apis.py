@@ -19,6 +19,7 @@ from ottla.runtime.real import real_runtime
 from ottla.security.acls import Acl
 from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
 from ottla.security.principals import Principal
+from ottla.security.rights import Rights
 from ottla.security.sasl_client import ClientLogin
 from ottla.security.secrets import Secret
 from ottla.security.tokens import Token, TokenKeys, may_renew
@@ -332,6 +333,24 @@ def test_one_sees_own_and_renewable_tokens_and_others_by_right(tmp_path: Path) -
         assert await described(eve) == [own]
         at.allow("eve", AclOperation.DESCRIBE_TOKENS, ResourceType.USER, "User:bob")
         assert await described(eve) == sorted([own, bobs])
+
+    run(scenario, tmp_path)
+
+
+def test_a_list_of_all_tokens_takes_no_place_of_denials_in_the_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    async def scenario(at: World) -> None:
+        alice, eve = await at.user("alice"), await at.user("eve")
+        for _ in range(3):
+            await create(alice)
+        monkeypatch.setattr(Rights, "_tell", lambda _, question, verdict: told.append(question[2]))
+        assert await described(eve) == []
+        assert told == []
+        assert await described(eve, [as_user("alice")]) == []
+        assert set(told) == {"User:alice"}, "whom she asked for by name"
 
     run(scenario, tmp_path)
 

@@ -23,6 +23,7 @@ RANGES = (
     FeatureRange(
         name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
     ),
+    FeatureRange(name="kraft.version", min_supported_version=0, max_supported_version=1),
 )
 
 
@@ -34,6 +35,18 @@ def refuse_unknown_names(configs: Mapping[str, str]) -> None:
 
 def directory(broker: int, number: int = 0) -> UUID:
     return UUID(int=(broker << 64) | (1 << 32) | number)
+
+
+class Quorum:
+    """As the quorum answers for its own feature."""
+
+    def __init__(self) -> None:
+        self.kraft_version = 0
+        self.refusal: KafkaError | None = None
+
+    def check_kraft_version(self, version: int) -> None:
+        if self.refusal is not None:
+            raise self.refusal
 
 
 class World:
@@ -49,7 +62,8 @@ class World:
             topic_defaults={"cleanup.policy": "delete", "retention.ms": "604800000"},
             **settings,
         )
-        self.controller = Controller(config, Random(1), lambda: self.next_offset)
+        self.quorum = Quorum()
+        self.controller = Controller(config, Random(1), lambda: self.next_offset, self.quorum)
         self.now = 100.0
         self.incarnations = 0
         self.racks = racks or {}

@@ -126,6 +126,20 @@ def test_filters_tell_what_they_removed(world: World) -> None:
     assert kept(world) == set()
 
 
+def test_many_filters_do_not_make_an_answer_without_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.controller.acls.TOLD_MAX", 6)
+    wanted = [READ._replace(resource_name=f"t{n}") for n in range(3)]
+    create(world, *wanted)
+    with pytest.raises(KafkaError) as refused:
+        world.controller.delete_acls(3 * [AclFilter()])
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert len(kept(world)) == 3
+    world.controller.delete_acls(2 * [AclFilter()])
+    assert kept(world) == set()
+
+
 def test_without_an_authorizer_there_are_no_acls() -> None:
     world = World(1)
     for command in (

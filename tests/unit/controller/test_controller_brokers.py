@@ -301,6 +301,20 @@ def test_a_broker_on_a_replaced_disk_holds_nothing_and_may_not_lead_as_last_know
     assert world.partition().directories == (directory(1, 9),)
 
 
+def test_a_broker_whose_disk_was_away_for_one_start_leads_again_from_it() -> None:
+    """Also if it got a new disk at the same time: that does not replace the one that is away."""
+    world = with_two_disks()
+    world.topic("t", assignments=((0, (2,)),), partitions=-1, factor=-1)
+    assign(world, 2, directory(2, 1))
+    world.kill(2)
+    some = (directory(2, 0), directory(2, 2))
+    world.start(2, log_dirs=some, has_log_dirs_away=True)
+    assert world.partition().leader == NO_LEADER
+    world.kill(2)
+    world.start(2, log_dirs=(*some, directory(2, 1)))
+    assert world.partition().leader == 2
+
+
 def assign(world: World, broker: int, place: UUID, name: str = "t", index: int = 0) -> int:
     """The broker says where its replica lies; the error code of the answer's one row."""
     epoch = world.image.brokers[broker].epoch

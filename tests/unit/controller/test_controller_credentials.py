@@ -124,6 +124,15 @@ def test_a_user_named_twice_is_refused_whichever_the_mechanism() -> None:
     assert world.controller.image.scram == before
 
 
+def test_a_user_named_twice_is_told_what_is_wrong_with_the_first_change() -> None:
+    world = World(1)
+    absent = [("alice", ErrorCode.RESOURCE_NOT_FOUND)]
+    assert alter(world, CredentialDeletion("alice", 1), upsert("alice", 2)) == absent
+    few = [("alice", ErrorCode.UNACCEPTABLE_CREDENTIAL)]
+    assert alter(world, upsert("alice", 1, iterations=1), upsert("alice", 2)) == few
+    assert world.controller.image.scram == {}
+
+
 def test_an_old_metadata_version_has_no_credentials() -> None:
     world = World(1)
     old = FeatureLevelRecord(name=METADATA_VERSION, feature_level=10)

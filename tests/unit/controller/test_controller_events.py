@@ -57,6 +57,10 @@ def test_every_way_to_be_fenced_has_its_cause() -> None:
     expected = fenced(world, 3, FenceCause.SESSION_OVER)
     assert [event for result in world.at(20) for event in result.events] == [expected]
     world.beat(3)
+    expected = fenced(world, 3, FenceCause.DISCONNECTED)
+    world.controller.broker_disconnected(3, expected.broker_epoch, world.now)
+    assert [event for result in world.at(1) for event in result.events] == [expected]
+    world.beat(3)
     expected = fenced(world, 3, FenceCause.ASKED)
     assert world.beat(3, want_fence=True).events == [expected]
     world.beat(3)

@@ -150,7 +150,8 @@ def test_a_feature_is_upgraded_and_downgraded_once_all_support_it(
         ("eligible.leader.replicas.version", 0, UpgradeType.SAFE_DOWNGRADE),
         ("eligible.leader.replicas.version", -1, UpgradeType.SAFE_DOWNGRADE),
         ("eligible.leader.replicas.version", 1, 7),
-        ("kraft.version", 1, UpgradeType.UPGRADE),
+        ("kraft.version", 2, UpgradeType.UPGRADE),
+        ("kraft.version", 1, UpgradeType.SAFE_DOWNGRADE),
     ],
 )
 def test_a_level_that_cannot_be_is_refused(name: str, level: int, kind: int) -> None:
@@ -160,6 +161,39 @@ def test_a_level_that_cannot_be_is_refused(name: str, level: int, kind: int) -> 
         update(world, name, level, kind)
     assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
     assert world.controller.image.features == before
+
+
+def test_the_quorum_is_to_write_its_own_version() -> None:
+    world = World(1)
+    result = world.controller.update_features([FeatureUpdate("kraft.version", 1, 1)])
+    assert result.kraft_version == 1 and not result.records and result.writes
+    only_asked = world.controller.update_features(
+        [FeatureUpdate("kraft.version", 1, 1)], validate_only=True
+    )
+    assert not only_asked.writes
+    world.quorum.kraft_version = 1
+    again = world.controller.update_features([FeatureUpdate("kraft.version", 1, 1)])
+    assert not again.writes, "it is so already"
+
+
+def test_what_the_quorum_refuses_changes_no_other_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller_world.RANGES", (*RANGES, GROUPS))
+    world = World(1)
+    world.quorum.refusal = KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "voter 3 is silent")
+    before = world.controller.image.features
+    with pytest.raises(KafkaError, match="voter 3 is silent"):
+        world.controller.update_features(
+            [FeatureUpdate("group.version", 1, 1), FeatureUpdate("kraft.version", 1, 1)]
+        )
+    assert world.controller.image.features == before
+
+
+@pytest.mark.parametrize("kind", [UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE])
+def test_voters_in_the_log_stay_there(kind: int) -> None:
+    world = World(1)
+    world.quorum.kraft_version = 1
+    with pytest.raises(KafkaError, match="Can't downgrade the version of this feature"):
+        update(world, "kraft.version", 0, kind)
 
 
 def test_a_feature_named_twice_is_refused() -> None:

@@ -40,7 +40,7 @@ def test_where_nobody_has_room_nothing_changes() -> None:
     world.topic(partitions=3)
     before = world.image.topics["t"]
     for broker in (3, 2):
-        world.controller._sessions[broker].short = full(broker)
+        world.controller._sessions.note_short(broker, full(broker))
     world.beat(1, short=full(1))
     assert world.image.topics["t"] == before
 
@@ -96,6 +96,6 @@ def test_what_a_heartbeat_says_of_room_is_read_as_it_was_written() -> None:
     a, b, c = UUID(int=1000), UUID(int=1001), UUID(int=1002)
     text = short_log_dirs.written([(a, Level.NONE), (b, Level.AMPLE), (c, Level.SCARCE)])
     assert short_log_dirs.read(text) == ShortOfRoom(frozenset({a, c}), frozenset({a}))
-    assert short_log_dirs.written([(b, Level.AMPLE)]) == ""
-    for odd in ("", "nonsense", "a b c", "x full"):
+    assert short_log_dirs.written([(b, Level.AMPLE)]) == b""
+    for odd in (b"", b"nonsense", b"a b c", b"x full", b"\xff full"):
         assert short_log_dirs.read(odd) == NOBODY_SHORT

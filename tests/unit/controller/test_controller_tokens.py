@@ -8,16 +8,27 @@ from typing import Any
 import pytest
 from controller_world import World
 
+from ottla.broker.cluster.audited_changes import audited_changes
+from ottla.broker.cluster.controller_service import Asked
 from ottla.controller.committed_events import committed_events
-from ottla.controller.draft import Draft
-from ottla.controller.tokens import LATEST_MS, SWEPT_AT_ONCE, NewToken
+from ottla.controller.credentials import CredentialDeletion, CredentialUpsertion
+from ottla.controller.draft import RECORDS_PER_COMMAND_MAX, ControllerResult, Draft
+from ottla.controller.tokens import (
+    LATEST_MS,
+    SWEPT_AT_ONCE,
+    TOKENS_PER_OWNER_MAX,
+    TOKENS_PER_REQUESTER_MAX,
+    NewToken,
+)
 from ottla.events.controller import SettingChanged
 from ottla.metadata.features import METADATA_VERSION
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import DelegationTokenRecord, FeatureLevelRecord
+from ottla.security import scram
 from ottla.security.principals import Principal, user
 from ottla.security.secrets import Secret
 from ottla.security.tokens import TokenKeys, TokenRules
+from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 ALICE, BOB, EVE = user("alice"), user("bob"), user("eve")
@@ -192,8 +203,8 @@ def test_expire_never_makes_a_life_longer_than_the_longest() -> None:
 
 def test_the_sweep_removes_what_is_over_and_not_all_at_once() -> None:
     at = world()
-    for _ in range(SWEPT_AT_ONCE + 3):
-        create(at, lifetime_ms=10)
+    for number in range(SWEPT_AT_ONCE + 3):
+        create(at, user(f"user-{number}"), lifetime_ms=10)
     living = create(at)
     assert at.controller.sweep_tokens(NOW + 9).records == []
     assert len(at.controller.sweep_tokens(NOW + 10).records) == SWEPT_AT_ONCE
@@ -234,6 +245,80 @@ def test_who_made_and_removed_a_token_is_told_and_its_secret_is_not() -> None:
 
 def test_ids_begin_with_no_dash_and_differ() -> None:
     at = world()
-    ids = {create(at)["token_id"] for _ in range(300)}
+    ids = {create(at, user(f"user-{number}"))["token_id"] for number in range(300)}
     assert len(ids) == 300
     assert all(len(each) == 22 and not each.startswith("-") for each in ids)
+
+
+def test_an_owner_has_at_most_a_hundred_tokens_that_count() -> None:
+    at = world()
+    made = [create(at) for _ in range(TOKENS_PER_OWNER_MAX)]
+    assert refused(lambda: create(at)) is ErrorCode.POLICY_VIOLATION
+    create(at, BOB)
+    at.controller.expire_token(ALICE, made[0]["hmac"], -1, NOW)
+    create(at)
+    # Those that are over do not count, even before they are swept away.
+    create(at, now=NOW + 2 * DAY_MS)
+
+
+def test_the_names_of_a_token_have_a_bound_together() -> None:
+    at = world()
+    long = tuple(user("x" * 99 + str(number)) for number in range(99))
+    create(at, renewers=long)
+    too_long = (*long, user("y" * 1000))
+    assert refused(lambda: create(at, renewers=too_long)) is ErrorCode.INVALID_REQUEST
+    assert len(stored(at)) == 1
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_tokens_end_with_the_password_of_their_owner_and_of_who_made_them(
+    is_removed: bool,
+) -> None:
+    at = world()
+    salted = scram.salt_password(scram.SHA_256, Secret("pencil"), b"0123456789abcdef", 4096)
+    first = CredentialUpsertion("alice", 1, 4096, b"0123456789abcdef", salted)
+    create(at)
+    create(at, ALICE, owner=EVE)
+    create(at, EVE, owner=ALICE)
+    kept = create(at, BOB)
+    at.controller.alter_scram_credentials([], [first])
+    assert len(stored(at)) == 4, "a first password ends nothing"
+    if is_removed:
+        at.controller.alter_scram_credentials([CredentialDeletion("alice", 1)], [])
+    else:
+        at.controller.alter_scram_credentials([], [first])
+    assert [token.token_id for token in stored(at)] == [kept["token_id"]]
+
+
+def test_nobody_makes_so_many_tokens_that_the_password_cannot_be_taken_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert TOKENS_PER_REQUESTER_MAX + TOKENS_PER_OWNER_MAX < RECORDS_PER_COMMAND_MAX
+    monkeypatch.setattr("ottla.controller.tokens.TOKENS_PER_REQUESTER_MAX", 3)
+    at = world()
+    for owner in ("a", "b", "c"):
+        create(at, EVE, owner=user(owner), lifetime_ms=1)
+    # Also those that are over: until they are swept away, they would be part of the batch.
+    assert refused(lambda: create(at, EVE, owner=BOB, now=NOW + 10)) is ErrorCode.POLICY_VIOLATION
+    create(at, ALICE, owner=BOB)
+    at.controller.sweep_tokens(NOW + 10)
+    create(at, EVE, owner=BOB)
+
+
+def test_the_audit_tells_of_a_token_made_or_ended_for_somebody_else_without_its_id() -> None:
+    at = world()
+
+    def told(api: ApiKey, decision: ControllerResult) -> list[tuple[str | None, ...]]:
+        assert decision.draft is not None
+        asked = Asked(api, EVE, "10.0.0.7", "CLIENTS", "a client")
+        changes = audited_changes(asked, decision.draft)
+        return [(each.principal, each.operation, each.resource) for each in changes]
+
+    made = at.controller.create_token(NewToken(EVE, ALICE, (), -1), NOW)
+    assert told(ApiKey.CREATE_DELEGATION_TOKEN, made) == [
+        ("User:eve", "CREATE_TOKENS", "DelegationToken:+User:alice")
+    ]
+    ended = at.controller.expire_token(ALICE, made.response["hmac"], -1, NOW)
+    assert told(ApiKey.EXPIRE_DELEGATION_TOKEN, ended) == [
+        ("User:eve", "DELETE", "DelegationToken:-User:alice")
+    ]

@@ -8,6 +8,7 @@ import pytest
 from controller_world import World, directory
 
 from ottla.controller.configs import ConfigChange, ConfigChanges
+from ottla.controller.quotas import QuotaChange, QuotaChanges
 from ottla.controller.topics import MorePartitions, NewTopic
 from ottla.metadata.records import (
     BROKER_RESOURCE,
@@ -18,7 +19,8 @@ from ottla.metadata.records import (
     PartitionRecord,
     TopicRecord,
 )
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
+from support.counting import counted
 
 
 def create(world: World, *topics: NewTopic, **options: bool) -> list[dict[str, object]]:
@@ -62,7 +64,19 @@ def test_the_answer_names_partitions_factor_and_effective_settings() -> None:
     (row,) = create(world, NewTopic("t", configs=(("cleanup.policy", "compact"),)))
     assert (row["num_partitions"], row["replication_factor"]) == (3, 1)
     sources = {c["name"]: (c["value"], c["config_source"]) for c in row["configs"]}  # type: ignore[attr-defined]
-    assert sources == {"cleanup.policy": ("compact", 1), "retention.ms": ("604800000", 4)}
+    assert sources["cleanup.policy"] == ("compact", 1)
+    assert sources["retention.ms"] == ("604800000", 4)
+    assert sources["segment.ms"] == ("604800000", 5)
+    assert "internal.segment.bytes" not in sources
+
+
+def test_what_is_set_for_the_whole_cluster_comes_before_what_the_file_says() -> None:
+    world = World(1, topic_defaults_given=("retention.ms",))
+    changes = (ConfigChange("log.retention.ms", 0, "5"),)
+    world.controller.incremental_alter_configs([ConfigChanges(BROKER_RESOURCE, "", changes)])
+    (row,) = create(world, NewTopic("t"))
+    found = {c["name"]: (c["value"], c["config_source"]) for c in row["configs"]}  # type: ignore[attr-defined]
+    assert found["retention.ms"] == ("5", 3)
 
 
 def test_a_broker_with_one_disk_is_told_where_a_new_replica_lies_others_choose() -> None:
@@ -77,6 +91,72 @@ def test_a_cordoned_broker_gets_no_new_replicas() -> None:
     world.beat(2, cordoned_log_dirs=(directory(2),))
     world.topic(partitions=4, factor=1)
     assert {p.replicas for p in world.image.topics["t"].partitions} == {(1,)}
+
+
+def test_a_request_for_more_than_ten_thousand_partitions_creates_none() -> None:
+    world = World(1)
+    with pytest.raises(KafkaError) as refused:
+        create(world, NewTopic("a", 5_001), NewTopic("b", 5_000))
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+    assert not world.image.topics
+
+
+def test_a_request_for_more_than_ten_thousand_records_is_refused_before_any_work() -> None:
+    world = World(1)
+    asked: list[int] = []
+    new = [NewTopic(f"t{number}", 1, 1) for number in range(5_001)]
+    more = [MorePartitions(f"t{number}", 2) for number in range(10_001)]
+    for command in (
+        lambda: world.controller.create_topics(new, validate_only=True, permit=asked.append),
+        lambda: world.controller.delete_topics(
+            [each.name for each in more], [], permit=asked.append
+        ),
+        lambda: world.controller.create_partitions(more, permit=asked.append),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            command()
+        assert refused.value.code is ErrorCode.POLICY_VIOLATION
+    assert not asked
+    assert len(world.controller.create_topics(new[:5_000], validate_only=True).response["topics"]) == 5_000  # fmt: skip
+
+
+def test_a_topic_costs_the_same_however_many_others_are_in_the_request() -> None:
+    def calls(count: int) -> list[float]:
+        world = World(1, 2, 3)
+        new = [NewTopic(f"t{number}", 1, 1) for number in range(count)]
+        more = [MorePartitions(each.name, 2) for each in new]
+        set_all = (
+            ConfigChange("min.insync.replicas", 0, "1"),
+            ConfigChange("retention.ms", 0, "5"),
+        )
+        configs = [ConfigChanges(TOPIC_RESOURCE, each.name, set_all) for each in new]
+        rate = (QuotaChange("producer_byte_rate", 5.0),)
+        quotas = [QuotaChanges((("user", each.name),), rate) for each in new]
+        each = []
+        for command in (
+            lambda: world.controller.create_topics(new),
+            lambda: world.controller.create_partitions(more),
+            lambda: world.controller.incremental_alter_configs(configs),
+            lambda: world.controller.alter_client_quotas(quotas),
+            lambda: world.controller.delete_topics([topic.name for topic in new], []),
+        ):
+            with counted() as done:
+                assert command().records
+            assert done.named("MetadataImage.apply") == 1, "which copies the names of all topics"
+            each.append(done.of(None) / count)
+        return each
+
+    few, many = calls(50), calls(500)
+    assert all(after <= before * 1.1 for before, after in zip(few, many, strict=True)), (few, many)
+
+
+def test_a_topic_that_is_named_and_whose_id_is_given_is_deleted_once() -> None:
+    world = World(1)
+    world.topic("t")
+    topic_id = world.image.topics["t"].id
+    result = world.controller.delete_topics(["t"], [topic_id])
+    assert codes(result.response["responses"]) == [0, ErrorCode.UNKNOWN_TOPIC_ID]
+    assert len(result.records) == 1
 
 
 @pytest.mark.parametrize(
@@ -94,7 +174,6 @@ def test_a_cordoned_broker_gets_no_new_replicas() -> None:
         (NewTopic("here_now"), ErrorCode.TOPIC_ALREADY_EXISTS),
         (NewTopic("t", 0), ErrorCode.INVALID_PARTITIONS),
         (NewTopic("t", -2), ErrorCode.INVALID_PARTITIONS),
-        (NewTopic("t", 10_001), ErrorCode.POLICY_VIOLATION),
         (NewTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (NewTopic("t", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
         (NewTopic("t", 1, -1, ((0, (1,)),)), ErrorCode.INVALID_REQUEST),

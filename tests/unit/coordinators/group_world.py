@@ -6,7 +6,7 @@ shown that the version's schema can say it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -77,13 +77,15 @@ PARTS = {
 
 class GroupWorld:
     def __init__(self, topics: FakeTopics | None = None, **config: Any) -> None:
+        """A consumer group is assigned anew whenever something changes, unless `config` says otherwise."""
         self.topics = topics or FakeTopics(t=4, u=2)
-        self.config = GroupConfig(**config)
+        self.config = GroupConfig(**{"consumer_assignment_interval_ms": 0, **config})
         self.now = 100.0
         self.log: list[tuple[CoordinatorRecord, ProducerStamp | None] | tuple[int, bool]] = []
         self._ids = 0
         self.seen_by: dict[str, set[str]] | None = None
         """The topics that each member may know of. None: nobody's rights are asked about."""
+        self.changed_request: Callable[[GroupRequest], GroupRequest] = lambda request: request
         self.events = Events()
         self.shard = self._new_shard()
         self.shard.loaded(self.now)
@@ -156,6 +158,7 @@ class GroupWorld:
         if self.seen_by is not None:
             seen = self.seen_by[fields["member_id"]]
             request = replace(request, sees=lambda topic: topic in seen)
+        request = self.changed_request(request)
         self.apply(self.shard.handle(key, version, request, call, self.now, self.now_ms))
         return call
 

@@ -63,6 +63,13 @@ def test_the_protocol_is_one_that_all_have_and_most_prefer() -> None:
     assert {call.reply.protocol_name for call in calls} == {"range"}
 
 
+def test_a_protocol_that_a_member_names_twice_counts_once() -> None:
+    world = GroupWorld()
+    calls = [world.new_member(protocols=protocols("range", "range")) for _ in range(2)]
+    world.sleep(10)
+    assert [(call.error, call.reply.protocol_name) for call in calls] == [(0, "range")] * 2
+
+
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
@@ -410,7 +417,7 @@ def test_a_rebalance_that_was_under_way_begins_again() -> None:
 # -- about groups -------------------------------------------------------------------------------------------
 
 
-def test_a_stable_group_is_described_in_full_and_another_without_its_secrets() -> None:
+def test_a_stable_group_is_described_in_full_and_another_without_its_metadata() -> None:
     world = GroupWorld()
     (member,) = world.stable(protocols=protocols("range", metadata=b"me"))
     for version in range(7):
@@ -422,7 +429,8 @@ def test_a_stable_group_is_described_in_full_and_another_without_its_secrets() -
         assert described.members[0].client_host == "/10.0.0.1"
     world.new_member()
     described = world.ask(ApiKey.DESCRIBE_GROUPS, 6, groups=["g"]).reply
-    assert described.members[0].member_assignment == b""
+    assert described.members[0].member_metadata == b""
+    assert described.members[0].member_assignment == member.encode()
 
 
 def test_a_rebalance_says_who_holds_it_up_and_since_when() -> None:

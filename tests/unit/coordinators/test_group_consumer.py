@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.coordinators.groups.consumer_group import ConsumerGroup, MemberState
+from ottla.coordinators.groups.consumer_protocol import OTHER_PATTERNS_MAX
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 
@@ -196,6 +197,26 @@ def test_a_pattern_matches_what_its_member_may_know_of_whoever_asks_first() -> N
     assert set(blind.owned) <= {"a-1"} and set(wise.owned) >= {"a-2", "a-3"}
 
 
+def test_one_request_matches_few_patterns_again_and_all_have_their_turn() -> None:
+    world = GroupWorld(FakeTopics(**{"a-1": 1}))
+    members = [
+        joined(world, f"m{number}", topics=[], subscribed_topic_regex=f"a-.*|{number}")[0]
+        for number in range(3 * OTHER_PATTERNS_MAX)
+    ]
+    group = world.shard.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    world.topics.counts["a-2"] = 1
+    world.topics.version += 1
+
+    def matched() -> int:
+        return sum(found.topics == ("a-1", "a-2") for found in group.patterns.values())
+
+    members[-1].beat()
+    assert matched() == 1 + OTHER_PATTERNS_MAX
+    settle(members)
+    assert matched() == len(members)
+
+
 def test_a_pattern_sees_no_more_when_another_member_is_gone() -> None:
     world = GroupWorld(FakeTopics(**{"a-1": 1, "a-2": 1}))
     world.seen_by = {"blind": {"a-1"}, "wise": {"a-1", "a-2"}}
@@ -358,7 +379,7 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets() -> None:
     world = GroupWorld()
     world.commit("g", 5)
     (member,) = joined(world, "a")
-    assert int(world.join().error) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert int(world.join(version=3).error) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     member.leave()
     (classic,) = world.stable("g")
     assert world.state("g") == "Stable"

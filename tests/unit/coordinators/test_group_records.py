@@ -218,3 +218,15 @@ def test_a_version_of_the_future_is_not_guessed() -> None:
 )
 def test_a_group_is_found_where_java_would_look(group: str, partition: int) -> None:
     assert partition_of(group, 50) == partition
+
+
+def test_a_member_is_read_that_apache_kafka_wrote() -> None:
+    """Its 4.3 writes the tagged struct of members of the classic protocol also where it is null: as 0."""
+    raw = bytes.fromhex(
+        "000000000872646b61666b610b2f3132372e302e302e310218726561642d4b41464b412d636f6e666c75656e746e6577"
+        "01000493e00001000100"
+    )
+    value = read_value(ConsumerGroupMemberMetadataValue, raw)
+    assert value.subscribed_topic_names == ("read-KAFKA-confluentnew",)
+    assert value.rebalance_timeout_ms == 300_000
+    assert value.classic_member_metadata is None

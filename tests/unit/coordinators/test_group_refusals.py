@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from ottla.coordinators.groups.group_records import (
     MemberMetadata,
     put,
 )
+from ottla.patterns.pace import BURST, PatternPace
+from ottla.patterns.re2 import WORK_MAX
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 
@@ -44,6 +47,28 @@ def test_a_join_that_is_refused_for_its_costly_pattern_leaves_no_trace() -> None
     assert list(world.shard.groups["g"].members) == ["m1"]
     assert Member(world, "m2").join().error_code == 0
     assert first.leave().error_code == 0
+
+
+def test_who_brings_one_costly_pattern_after_the_other_has_to_come_again_later() -> None:
+    world = world_of_long_names()
+    pace = PatternPace()
+
+    def bring(number: int, owner: str = "mallory") -> int:
+        select = partial(pace.select, owner)
+        world.changed_request = partial(replace, select=select)
+        evil = Member(world, "evil", topics=[], subscribed_topic_regex=f"{COSTLY}{number}")
+        return int(evil.join().error_code)
+
+    codes = [bring(number) for number in range(100)]
+    assert set(codes) == {
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+    paid = codes.count(ErrorCode.INVALID_REGULAR_EXPRESSION)
+    assert paid * WORK_MAX <= BURST + 2 * WORK_MAX
+    assert bring(0, "alice") == ErrorCode.INVALID_REGULAR_EXPRESSION, "she has her own share"
+    world.sleep(1)
+    assert bring(0) == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_a_static_member_that_is_refused_may_still_come_back_to_what_it_had() -> None:

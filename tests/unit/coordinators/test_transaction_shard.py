@@ -19,6 +19,7 @@ from ottla.coordinators.transactions.transaction_records import (
 )
 from ottla.coordinators.transactions.transaction_shard import (
     EPOCH_MAX,
+    EXPIRED_AT_ONCE_MAX,
     PATIENCE_S,
     AddPartitions,
     DescribeTransaction,
@@ -556,6 +557,21 @@ def test_ids_without_a_transaction_expire_and_others_do_not():
     world.write_markers()
     world.wait(1200)
     assert not world.shard.transactions and world.shard.next_deadline() == float("inf")
+
+
+def test_of_very_many_ids_that_expire_one_batch_goes_at_a_time():
+    world = Coordinator()
+    count = EXPIRED_AT_ONCE_MAX + 1
+    for number in range(count):
+        world.ask(InitProducerId(f"id{number}", 1))
+    sizes: list[tuple[float, int]] = []
+    while world.shard.transactions:
+        world.wait(0.5)
+        if not sizes or sizes[-1][1] != len(world.shard.transactions):
+            sizes.append((world.now, len(world.shard.transactions)))
+    (_, before), (first_at, left), (last_at, none) = sizes
+    assert (before, left, none) == (count, 1, 0)
+    assert last_at - first_at == 1.0, "and the next a second later"
 
 
 # -- showing ----------------------------------------------------------------------------------------------

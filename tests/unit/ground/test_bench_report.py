@@ -45,3 +45,10 @@ def test_without_a_round_of_both_there_is_no_ratio(report: Any) -> None:
 def test_a_quick_look_shows_what_is_asked_and_judges_nothing(report: Any) -> None:
     assert shown(report, [1.0], [2.0]).asked == "≤ 0.5 ×: reached"
     assert shown(report, [1.0], [2.0], judged=False).asked == "≤ 0.5 ×"
+
+
+def test_ottla_with_acls_is_held_against_ottla_without(report: Any) -> None:
+    sides = {"guarded": {"throughput": [97.0, 98.0]}, "ottla": {"throughput": [100.0, 100.0]}}
+    (row,) = report.rows({"produce-1k": sides}, report.WITH_ACLS)
+    assert row.ratio == "0.97 × (0.97–0.98)" and row.asked == "≥ 0.97 ×: reached"
+    assert row.ottla.startswith("97.5 MB/s") and row.kafka.startswith("100 MB/s")

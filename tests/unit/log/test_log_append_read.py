@@ -281,6 +281,17 @@ def test_a_topic_with_its_own_codec_repacks_what_comes_in_another(codec, number)
     assert [record.value for record in records(content(log), batch)] == [b"v" * 50] * 3
 
 
+def test_a_topic_has_a_level_for_its_own_codec():
+    value = b" ".join(b"%d" % (number**2) for number in range(500))
+    sizes = []
+    for level in (1, 19):
+        settings = {"compression.type": "zstd", "compression.zstd.level": str(level)}
+        log = new_log(sim_disk(), LogConfig.from_settings(settings))
+        log.append_as_leader(batch_of(3, value=value), 1, 0)
+        sizes.append(len(content(log)))
+    assert sizes[1] < sizes[0]
+
+
 def test_a_compacted_topic_refuses_records_without_a_key():
     log = new_log(sim_disk(), replace(SMALL, cleanup_policy=("compact",)))
     with refused(ErrorCode.INVALID_RECORD):

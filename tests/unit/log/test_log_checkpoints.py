@@ -201,6 +201,8 @@ def test_settings_have_kafkas_names_defaults_and_limits():
     assert config.segment_bytes == 2000 and config.cleanup_policy == ("compact", "delete")
     assert config.unclean_leader_election and config.min_cleanable_dirty_ratio == 0.25
     assert config.retention_ms == 604800000 and config.max_message_bytes == 1048588
+    internal = {"internal.segment.bytes": "100", "segment.bytes": "2000"}
+    assert LogConfig.from_settings(internal).segment_bytes == 100
     again = LogConfig.from_settings({"segment.ms": "5"}, config)
     assert (again.segment_ms, again.segment_bytes) == (5, 2000)
     settable = {field.name for field in fields(LogConfig) if field.init}

@@ -20,12 +20,12 @@ from compactkit import (
 )
 from logkit import TOPIC_ID, batches_in, content, new_log, producers_of, reopen, sim_disk
 
-from ottla.log import cleaner
+from ottla.log import cleaner, compaction
 from ottla.log.compaction import Replacement
 from ottla.log.log import Log
 from ottla.log.resources import LogResources
 from ottla.records.batch import CorruptBatch
-from ottla.records.record import Record, build
+from ottla.records.record import ControlType, Record, build, control_batch
 from ottla.wire.errors import KafkaError
 
 
@@ -432,3 +432,56 @@ def test_a_committed_tombstone_counts_though_its_producer_aborted_before() -> No
         commit(log)
         clean(disk, log, now_ms=now_ms)
     assert "k" not in view(log)
+
+
+@pytest.mark.parametrize("piece", [70, 150, 400])
+def test_a_round_reads_and_writes_in_pieces_of_any_size(monkeypatch, piece):
+    def cleaned() -> bytes:
+        disk = sim_disk()
+        log = new_log(disk, COMPACT)
+        for i in range(30):
+            write(log, (f"k{i % 4}", f"{i}" * (i % 9)), (f"j{i % 3}", f"{i}"))
+        commit(log)
+        assert clean(disk, log) is not None
+        assert len(pairs_in(log)) == 7
+        return content(log)
+
+    whole = cleaned()
+    monkeypatch.setattr(compaction, "READ_BYTES", piece)
+    monkeypatch.setattr(compaction, "WRITE_BYTES", piece)
+    assert cleaned() == whole
+
+
+def test_what_a_round_left_that_was_given_up_is_not_part_of_the_next(disk, log):
+    for i in range(20):
+        write(log, (f"k{i % 3}", f"{i}"))
+    commit(log)
+    left = disk.open(f"{log.path}/{0:020d}.log.cleaned", create=True)
+    left.append(bytes(5000))
+    left.close()
+    clean(disk, log)
+    assert [key for _, key, _ in pairs_in(log)] == ["k2", "k0", "k1"]
+    log.close(clean=True)
+    again = reopen(disk, config=COMPACT, recovery_point=20)
+    assert [key for _, key, _ in pairs_in(again)] == ["k2", "k0", "k1"]
+
+
+def test_of_a_producer_without_batches_the_marker_of_its_epoch_stays_and_no_older_one(disk, log):
+    def end(producer_epoch: int) -> None:
+        batch = control_batch(
+            [(ControlType.ABORT, bytes(6))],
+            timestamp=1000,
+            producer_id=7,
+            producer_epoch=producer_epoch,
+            transactional=True,
+        )
+        log.append_marker(batch, 0, 1000, bumps_epoch=False)
+
+    for producer_epoch in (0, 1, 2):
+        end(producer_epoch)
+    for now_ms in (5000, 5001, 7000, 7001):
+        write(log, ("k", "v"))
+        commit(log)
+        clean(disk, log, now_ms=now_ms)
+    markers = [batch for batch in batches_in(log) if batch.producer_id == 7]
+    assert [(batch.producer_epoch, batch.base_offset) for batch in markers] == [(2, 2)]

@@ -13,6 +13,7 @@ from logkit import SMALL, append, batch_of, content, sim_disk
 from ottla.log.checkpoints import LEADER_EPOCHS, epochs_text, read_epochs
 from ottla.log.errors import CorruptCheckpoint, LogDirError, WrongDirectory
 from ottla.log.manager import LogManager
+from ottla.raft.format import format_directory, load_properties
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 
@@ -605,3 +606,16 @@ def test_a_checkpoint_under_way_does_not_bring_back_a_high_watermark_that_fell()
     manager.checkpointed(plan)
     killed(disk)
     assert managed(disk).logs[ZERO].high_watermark == 0
+
+
+def test_a_directory_that_is_formatted_after_it_was_taken_keeps_its_id():
+    """The controller of a combined node votes with this id, so the next start must find the same one."""
+    disk, formatted = sim_disk(), UUID(int=5)
+    manager = managed(disk, start=False)
+    manager.take(CLUSTER, 1)
+    format_directory(
+        disk, "/data", cluster_id=CLUSTER, node_id=1, directory_id=formatted, voters=None
+    )
+    manager.start(CLUSTER, 1, 0)
+    assert manager.directory_ids == {"/data": formatted}
+    assert load_properties(disk, "/data").directory_id == formatted

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logkit import DIRECTORY, SMALL, append, new_log, offsets_in, reopen, sim_disk
 
+from ottla.log import timestamp_lookup
 from ottla.log.config import LogConfig
+from ottla.log.errors import LogDirError
+from ottla.wire.errors import ErrorCode, KafkaError
 
 PATH = f"{DIRECTORY}/t-0"
 ONE_PER_SEGMENT = replace(SMALL, segment_bytes=150, retention_ms=-1)
@@ -255,3 +258,69 @@ def test_times_survive_a_restart(clean):
     again = reopen(disk, clean=clean, config=ONE_PER_SEGMENT)
     assert again.max_timestamp_offset(8) == (901, 5)
     assert again.offset_for_timestamp(600, 8) == (900, 4)
+
+
+def test_a_search_by_time_reads_no_segment_that_cannot_hold_the_answer():
+    disk = sim_disk()
+    log = segments_at([100, 200, 300], disk=disk)
+    log.advance_high_watermark(log.log_end)
+    first = f"{PATH}/{0:020d}.log"
+    assert log.offset_for_timestamp(101, 6) == (101, 1), "the newest of the first segment"
+    disk.fail("read", first)
+    with pytest.raises(LogDirError):
+        log.offset_for_timestamp(101, 6)
+    assert log.offset_for_timestamp(102, 6) == (200, 2)
+    assert log.max_timestamp_offset(6) == (301, 5)
+    log.advance_log_start(2)
+    assert log.offset_for_timestamp(0, 6) == (200, 2), "it lies below the log's start"
+    assert log.max_timestamp_offset(4) == (201, 3)
+    disk.fail("read", f"{PATH}/{4:020d}.log")
+    assert log.offset_for_timestamp(150, 4) == (200, 2)
+    assert log.max_timestamp_offset(4) == (201, 3), "nor what comes later"
+
+
+def test_what_a_batch_holds_below_the_start_of_the_log_is_no_answer():
+    """The log may start within a batch."""
+    log = new_log(sim_disk(), LogConfig())
+    append(log, 3, timestamp=100)
+    append(log, 2, timestamp=50)
+    log.advance_high_watermark(5)
+    log.advance_log_start(1)
+    assert log.offset_for_timestamp(0, 5) == (101, 1)
+    assert log.max_timestamp_offset(5) == (102, 2)
+    log.advance_log_start(3)
+    assert log.offset_for_timestamp(0, 5) == (50, 3)
+    assert log.offset_for_timestamp(52, 5) is None
+    assert log.max_timestamp_offset(5) == (51, 4)
+    assert log.max_timestamp_offset(3) is None
+
+
+def test_the_time_of_the_append_is_that_of_every_record():
+    config = LogConfig(message_timestamp_type="LogAppendTime")
+    log = new_log(sim_disk(), config)
+    append(log, 3, now_ms=700)
+    append(log, 2, now_ms=600)
+    log.advance_high_watermark(5)
+    log.advance_log_start(1)
+    assert log.offset_for_timestamp(0, 5) == (700, 1)
+    assert log.max_timestamp_offset(5) == (700, 1)
+    assert log.offset_for_timestamp(701, 5) is None
+    log.advance_log_start(3)
+    assert log.offset_for_timestamp(0, 5) == (600, 3) == log.max_timestamp_offset(5)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE])
+def test_a_batch_that_cannot_be_opened_is_an_answer_only_if_it_is_too_large(monkeypatch, code):
+    def refused(*_):
+        raise KafkaError(code)
+
+    log = new_log(sim_disk(), LogConfig())
+    append(log, 3, timestamp=100)
+    log.advance_high_watermark(3)
+    log.advance_log_start(1)
+    monkeypatch.setattr(timestamp_lookup, "records_within_limits", refused)
+    if code is ErrorCode.MESSAGE_TOO_LARGE:
+        assert log.offset_for_timestamp(0, 3) == (102, 1)
+    else:
+        with pytest.raises(KafkaError):
+            log.offset_for_timestamp(0, 3)

@@ -6,13 +6,23 @@ import gzip
 import random
 import subprocess
 import sys
+import zlib
+from types import SimpleNamespace
+from typing import Any
 
 import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.records.compression import RATIO_FREE_BYTES, Codec, compress, decompress
+from ottla.records import compression
+from ottla.records.compression import (
+    GZIP_MEMBERS_MAX,
+    RATIO_FREE_BYTES,
+    Codec,
+    compress,
+    decompress,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
 
 PACKED = [codec for codec in Codec if codec]
@@ -22,6 +32,17 @@ PACKED = [codec for codec in Codec if codec]
 def test_unpacking_undoes_packing(codec: Codec, data: bytes, times: int) -> None:
     data *= times
     assert decompress(codec, compress(codec, data), max_bytes=len(data)) == data
+
+
+@pytest.mark.parametrize(
+    ("codec", "fast", "slow"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 9, 12), (Codec.ZSTD, -50, 19)]
+)
+def test_a_slower_level_packs_tighter(codec: Codec, fast: int, slow: int) -> None:
+    words = random.Random(1).choices([b"replica", b"leader", b"epoch", b"offset", b"log"], k=20_000)
+    data = b" ".join(words)
+    packed = compress(codec, data, slow)
+    assert len(packed) < len(compress(codec, data, fast))
+    assert decompress(codec, packed, max_bytes=len(data)) == data
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -83,6 +104,28 @@ def test_gzip_members_are_read_one_after_the_other() -> None:
     with pytest.raises(KafkaError) as refused:
         decompress(1, packed, max_bytes=5)
     assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_batch_of_empty_gzip_members_is_refused_after_a_few() -> None:
+    """Each costs a copy of all that follows it: 50,000 of them took seconds of the loop."""
+    made = 0
+
+    def counted(wbits: int) -> Any:
+        nonlocal made
+        made += 1
+        return zlib.decompressobj(wbits=wbits)
+
+    empty = gzip.compress(b"")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            compression, "zlib", SimpleNamespace(decompressobj=counted, error=zlib.error)
+        )
+        assert decompress(1, empty * GZIP_MEMBERS_MAX, max_bytes=1) == b""
+        made = 0
+        with pytest.raises(KafkaError) as refused:
+            decompress(1, empty * 50_000, max_bytes=1)
+    assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert made <= GZIP_MEMBERS_MAX
 
 
 def test_unknown_codecs_are_refused() -> None:

@@ -10,7 +10,14 @@ import pytest
 from ottla.events import Events
 from ottla.replica.fetcher import FetchConversation, FetcherConfig
 from ottla.replica.follower import restart_within
-from ottla.replica.sessions import NO_SESSION, FetchSession, SessionCache, session_key
+from ottla.replica.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    SessionCache,
+    session_key,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from support.replica_world import World
@@ -103,6 +110,23 @@ def test_records_that_came_twice_are_applied_once(
     assert conversation.has_news, "the leader is told again where we are"
 
 
+def test_P07_the_high_watermark_counts_that_comes_with_records_that_came_twice(
+    world: World, conversation: FetchConversation
+) -> None:
+    """The leader takes it for known from then on. Found by seed 152: an idle follower stayed behind for ever."""
+    world.decide(isr=(1, 2))
+    conversation.next_request(102, 0.0)
+    world.produce(1, "a")
+    answer = world.ask(2, 1)
+    world.decide(isr=(1,))
+    again = world.ask(2, 1)
+    assert (answer.high_watermark, again.high_watermark) == (0, 1)
+    conversation.answered(response(answer), 0.0)
+    assert world[2].log.high_watermark == 0
+    conversation.answered(response(again), 0.0)
+    assert world[2].log.high_watermark == 1
+
+
 def test_a_lost_session_begins_again_with_everything(
     world: World, conversation: FetchConversation
 ) -> None:
@@ -111,6 +135,21 @@ def test_a_lost_session_begins_again_with_everything(
     conversation.answered(response(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND), 0.0)
     again = conversation.next_request(102, 0.0)
     assert (again.session_id, again.session_epoch, len(again.partitions)) == (0, 0, 1)
+
+
+def test_what_only_a_later_full_request_named_is_named_again_in_the_session(
+    world: World, conversation: FetchConversation
+) -> None:
+    """A leader that keeps both sessions, as Apache Kafka's does, would never be asked in the first one."""
+    conversation.next_request(102, 0.0)
+    conversation.follow(world[2])  # as a partition that comes while the first request is under way
+    overtaken = conversation.next_request(102, 0.0)
+    assert overtaken.session_epoch == 0 and len(overtaken.partitions) == 1
+    conversation.answered(response(world.ask(2, 1)), 0.0)
+    named = conversation.next_request(102, 0.0)
+    assert (named.session_id, named.session_epoch, len(named.partitions)) == (7, 1, 1)
+    conversation.answered(response(world.ask(2, 1), session_id=8), 0.0)
+    assert conversation.next_request(102, 0.0).session_id == 7
 
 
 def test_a_forgotten_partition_is_named_once_as_forgotten(
@@ -152,6 +191,19 @@ def test_a_session_remembers_positions_and_what_is_hot() -> None:
     [known] = session.hot
     assert known.fetch.fetch_offset == 9
     assert session.partitions[session_key(known.fetch)] is known
+
+
+@pytest.mark.parametrize("epoch", [INITIAL_EPOCH, FINAL_EPOCH])
+def test_a_full_request_forgets_nothing_that_it_names(epoch: int) -> None:
+    session = FetchSession(7, False, 0.0)
+    full = request(5)
+    [fetch] = full.partitions
+    full.session_epoch, full.forgotten = epoch, [session_key(fetch)]
+    session.update(full)
+    assert list(session.partitions) == [session_key(fetch)]
+    full.session_epoch, full.partitions = 1, []
+    session.update(full)
+    assert not session.partitions
 
 
 def test_a_request_of_the_wrong_epoch_or_of_an_unknown_session_is_refused() -> None:
@@ -200,6 +252,23 @@ def test_what_a_follower_could_not_use_is_told_again() -> None:
     assert not known.is_news(plain)
     known.update(known.fetch._replace(current_leader_epoch=9))
     assert known.is_news(plain)
+
+
+def test_idle_partitions_are_looked_at_when_their_follower_has_another_broker_epoch() -> None:
+    """Apache Kafka's broker fetches before it is registered. Its idle replicas would never be in sync again."""
+    session = FetchSession(7, True, 0.0)
+    session.update(request(5))
+    [known] = session.partitions.values()
+    session.hot.clear()
+    session.update(request(id=7, epoch=1))
+    assert not session.hot
+    registered = request(id=7, epoch=2)
+    registered.replica_epoch = 75
+    session.update(registered)
+    assert list(session.hot) == [known]
+    session.hot.clear()
+    session.update(registered)
+    assert not session.hot
 
 
 def test_D8_an_answer_to_a_fetch_of_an_earlier_epoch_changes_nothing(

@@ -78,7 +78,9 @@ def test_P05_a_follower_that_was_away_copies_many_batches_in_one_fetch(tmp_path:
     assert world[2].log.log_end == 20
 
 
-def test_P07_ends_and_high_watermarks_move_exactly_as_the_document_says(tmp_path: Path) -> None:
+def test_P07_ends_move_at_append_and_the_high_watermark_at_the_fetch_after_it(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path)
     leader, follower = world[1], world[2]
 
@@ -150,6 +152,7 @@ def test_P13_an_isr_change_counts_only_when_the_controller_has_committed_it(tmp_
     world.produce(1, "a")
     world.now += LAG_S + 1
     world.isr_changes(1).review(world.now)
+    world.leading(1).reconsider(world.now)
     assert list(world[1].isr) == [1, 2]
     assert world[1].log.high_watermark == 0, "the larger set counts while the proposal is pending"
     world.accept_proposal(1)
@@ -184,15 +187,21 @@ def test_P14_a_removed_follower_lets_the_high_watermark_advance_and_comes_back_w
     assert world[1].isr == (1, 2)
 
 
-def test_P14_a_replica_about_to_join_holds_the_high_watermark_back_until_it_has_joined(
-    tmp_path: Path,
-) -> None:
-    world = World(tmp_path)
+def test_P14_of_two_that_are_refused_together_the_one_that_may_join_does(tmp_path: Path) -> None:
+    """The controller refuses both if the disk of one is full; and the topic is idle, so they stay caught up."""
+    world = World(tmp_path, brokers=3)
+    world.settle()
     world.decide(isr=(1,))
-    world.fetch(2, 1)
-    assert world[1].proposal is not None
-    world.produce(1, "a")
-    assert world[1].log.high_watermark == 0
+    asked = []
+    for _ in range(4):
+        proposal = world.proposal(1)
+        asked.append([id for id, _ in proposal.isr])
+        if 3 in asked[-1]:
+            world.isr_changes(1).refused(proposal, world.now)
+        else:
+            world.accept_proposal(1)
+        world.isr_changes(1).maybe_expand(world.now)
+    assert asked == [[1, 2, 3], [1, 2], [1, 2, 3], [1, 2, 3]]
 
 
 def test_P14_a_replica_that_was_about_to_join_and_died_holds_nothing_back(tmp_path: Path) -> None:
@@ -317,6 +326,14 @@ def test_P19_a_record_is_invisible_until_all_of_the_isr_have_it(tmp_path: Path) 
     world.fetch(3, 1, times=2)
     read = world[1].serve_consumer(consumer_fetch(0), False, 1 << 20, True, True)
     assert read.records is not None
+
+
+def test_a_consumer_that_names_a_negative_epoch_names_none(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=1)
+    world.produce(1, "a", acks=1)
+    for epoch in (-1, -2, -(1 << 31)):
+        read = world[1].serve_consumer(consumer_fetch(0, epoch), False, 1 << 20, True, True)
+        assert read.error == ErrorCode.NONE and read.records is not None
 
 
 def test_P19_below_the_minimum_isr_nothing_becomes_visible_whatever_acks_was(
@@ -591,7 +608,7 @@ def test_P14_a_dead_follower_that_had_everything_is_not_waited_for(tmp_path: Pat
     world.decide(isr=(1, 2))
     world.produce(1, "a")
     world.fetch(2, 1, times=2)
-    world.eligible[3] = 103  # registered again, but it has not fetched since
+    world.eligible[3] = 203  # registered again, but it has not fetched since
     world.produce(1, "b")
     world.now += LAG_S + 1
     world.fetch(2, 1, times=2)

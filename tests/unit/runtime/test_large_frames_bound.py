@@ -134,18 +134,18 @@ class Frames:
         self.memory = FrameMemory(lambda: self.now)
         self.gave_up: list[LargeFrame] = []
 
-    def begin(self) -> LargeFrame:
+    def begin(self, owner: str | None = None) -> LargeFrame:
         def give_up() -> None:
             self.gave_up.append(frame)
             self.memory.release(frame)
 
-        frame = LargeFrame(FRAME_BYTES, bytearray(), self.memory, give_up)
+        frame = LargeFrame(FRAME_BYTES, bytearray(), self.memory, give_up, owner)
         self.memory.reserve(frame, FRAME_BYTES)
         return frame
 
-    def is_refused(self) -> bool:
+    def is_refused(self, owner: str | None = None) -> bool:
         try:
-            self.begin()
+            self.begin(owner)
         except MemoryError:
             return True
         return False
@@ -196,6 +196,22 @@ def test_a_frame_that_began_a_moment_ago_does_not_stand(frames: Frames) -> None:
     assert frames.gave_up == standing
     assert not frames.is_refused()
     assert new not in frames.gave_up
+
+
+def test_one_address_has_a_share_and_others_do_not_give_way_to_it(
+    frames: Frames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client without any right began a frame on many connections, and held a gigabyte of the node's memory."""
+    monkeypatch.setattr(frame_memory, "ADDRESS_BYTES_MAX", FRAME_BYTES)
+    slow, eve = frames.begin("10.0.0.7"), frames.begin("10.0.0.66")
+    assert frames.is_refused("10.0.0.66"), "nobody has been seen standing yet"
+    frames.now += STANDSTILL_S
+    assert not frames.is_refused("10.0.0.66")
+    assert frames.gave_up == [eve], "the other one stands as well"
+    frames.begin("10.0.0.8")
+    assert frames.memory.taken_bytes == 3 * FRAME_BYTES
+    frames.memory.release(slow)
+    assert not frames.is_refused("10.0.0.7"), "what it had is given back"
 
 
 def test_who_stands_still_with_its_frame_loses_its_connection_to_who_does_not(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,6 +180,45 @@ async def _as_coroutine(scenario: Scenario, stage: Stage) -> None:
 
 
 Play = Callable[[Scenario], None]
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_connection_with_many_frames_leaves_turns_to_others(play: Play, is_slow: bool) -> None:
+    """However many requests came together, and however long each takes."""
+    many = [b"%d" % number for number in range(20 if is_slow else 1000)]
+
+    async def scenario(stage: Stage) -> None:
+        loop = asyncio.get_running_loop()
+        turns: list[int] = []
+        is_over = True
+
+        def end_turn() -> None:
+            nonlocal is_over
+            is_over = True
+
+        def on_frame(peer: Peer, frame: memoryview) -> None:
+            nonlocal is_over
+            if is_over:
+                is_over = False
+                turns.append(0)
+                loop.call_soon(end_turn)
+            turns[-1] += 1
+            if is_slow:
+                time.sleep(framed_connection.TURN_S / 2)
+
+        stage.on_frame = on_frame
+        client, server, _listener = await stage.pair()
+        client.connection.send(framed(*many))
+        client.connection.close()
+        await until(lambda: bool(server.lost))
+        assert server.frames == many
+        if not is_slow:
+            # The simulated loop shuffles what it calls, so two turns may follow each other.
+            assert max(turns) <= 2 * framed_connection.FRAMES_PER_TURN
+        elif isinstance(stage.server, RealNetwork):
+            assert max(turns) <= 3
+
+    play(scenario)
 
 
 def test_frames_of_every_size_arrive_whole_and_in_order_both_ways(play: Play) -> None:

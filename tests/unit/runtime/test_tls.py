@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
 import logging
 import os
 import socket
@@ -11,6 +13,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -25,6 +28,7 @@ from ottla.runtime.seams import AcceptedConnection, Connection, Listener, TlsRef
 from ottla.runtime.sockets import RealNetwork, SocketListener
 from ottla.runtime.tls import RealTls, try_handshake
 from ottla.runtime.tls_options import KeyStore, TlsOptions, TrustStore
+from ottla.runtime.tls_stream import BARE_BYTES_MAX, PORTION_BYTES, TlsStream
 from ottla.security.names import name_of
 from ottla.security.secrets import Secret
 from support.certificates import Certified, certified, of_unknown_version
@@ -482,6 +486,103 @@ def test_a_handshake_and_frames_may_come_byte_by_byte(made: Certified) -> None:
     meet(scenario)
 
 
+class OpenSSLClient:
+    """One that changes its keys, which Python's cannot. Its half is in memory, too."""
+
+    def __init__(self) -> None:
+        try:
+            self._ssl, self._crypto = ctypes.CDLL("libssl.so.3"), ctypes.CDLL("libcrypto.so.3")
+        except OSError:
+            pytest.skip("no libssl.so.3 here")
+        for library, names in (
+            (self._ssl, ("TLS_client_method", "SSL_CTX_new", "SSL_new")),
+            (self._crypto, ("BIO_new", "BIO_s_mem")),
+        ):
+            for name in names:
+                getattr(library, name).restype = ctypes.c_void_p
+        made = self._ssl.SSL_CTX_new(ctypes.c_void_p(self._ssl.TLS_client_method()))
+        self._secured = ctypes.c_void_p(self._ssl.SSL_new(ctypes.c_void_p(made)))
+        self._in, self._out = (
+            ctypes.c_void_p(self._crypto.BIO_new(ctypes.c_void_p(self._crypto.BIO_s_mem())))
+            for _ in range(2)
+        )
+        self._ssl.SSL_set_bio(self._secured, self._in, self._out)
+        self._ssl.SSL_set_connect_state(self._secured)
+
+    def _written(self) -> bytes:
+        room = ctypes.create_string_buffer(1 << 16)
+        parts = []
+        while (size := self._crypto.BIO_read(self._out, room, len(room))) > 0:
+            parts.append(room.raw[:size])
+        return b"".join(parts)
+
+    async def shake_hands(self, connected: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            is_over = self._ssl.SSL_do_handshake(self._secured) == 1
+            await loop.sock_sendall(connected, self._written())
+            if is_over:
+                return
+            data = await loop.sock_recv(connected, 65536)
+            self._crypto.BIO_write(self._in, data, len(data))
+
+    def key_updates(self, count: int) -> bytes:
+        for _ in range(count):
+            assert self._ssl.SSL_key_update(self._secured, 0) == 1
+            self._ssl.SSL_do_handshake(self._secured)
+        return self._written()
+
+    def encrypted(self, data: bytes) -> bytes:
+        assert self._ssl.SSL_write(self._secured, data, len(data)) == len(data)
+        return self._written()
+
+
+def test_a_peer_that_only_changes_its_keys_is_cut_off_and_others_have_their_turns(
+    made: Certified, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One read of OpenSSL works through all that comes until there is data: a flood of KeyUpdates, before any login, stopped the
+    whole node. A call takes a portion now, and bytes without data are counted."""
+    caplog.set_level(logging.INFO)
+    taken: list[int] = []
+    take = TlsStream._take_portion
+
+    def noted(stream: TlsStream) -> None:
+        before = stream._bare
+        take(stream)
+        taken.append(stream._bare - before)
+
+    async def scenario(meeting: Meeting) -> None:
+        await meeting.listen(made.options("nodes", client_auth="none"))
+        client = OpenSSLClient()
+        connected = await meeting.plain()
+        await client.shake_hands(connected)
+        loop = asyncio.get_running_loop()
+        # Far more often than anybody likes to.
+        for _ in range(5):
+            await loop.sock_sendall(connected, client.key_updates(300) + client.encrypted(HELLO))
+        await until(lambda: meeting.accepted and len(meeting.accepted[0].frames) == 5)
+        assert not meeting.accepted[0].lost
+
+    async def flooding(meeting: Meeting) -> None:
+        await meeting.listen(made.options("nodes", client_auth="none"))
+        client = OpenSSLClient()
+        connected = await meeting.plain()
+        await client.shake_hands(connected)
+        loop = asyncio.get_running_loop()
+        flood = client.key_updates(3 * BARE_BYTES_MAX // 27)
+        with suppress(ConnectionError):
+            await loop.sock_sendall(connected, flood)
+        await until(lambda: meeting.accepted and meeting.accepted[0].lost)
+        assert meeting.accepted[0].lost == [f"TLS: more than {BARE_BYTES_MAX} bytes without data"]
+        assert sum(taken) <= BARE_BYTES_MAX + PORTION_BYTES
+
+    meet(scenario)
+    monkeypatch.setattr(TlsStream, "_take_portion", noted)
+    meet(flooding)
+    assert max(taken) <= PORTION_BYTES
+    assert caplog.text.count("closing connection, it sends TLS without data peer=127.0.0.1:") == 1
+
+
 def test_a_stream_that_is_cut_at_any_byte_delivers_whole_frames_only(made: Certified) -> None:
     async def scenario(meeting: Meeting) -> None:
         await meeting.listen(made.options("nodes"))
@@ -647,6 +748,7 @@ def test_a_store_that_cannot_be_used_is_refused_by_name(
 
 def test_nothing_of_a_key_is_left_in_a_file(made: Certified) -> None:
     before = set(os.listdir("/tmp"))
+    gc.collect()  # what earlier tests left open may go at any moment
     descriptors = len(os.listdir("/proc/self/fd"))
     RealTls(made.options("nodes"))
     assert len(os.listdir("/proc/self/fd")) == descriptors

@@ -13,9 +13,16 @@ from ottla.security.authorizer import (
     SUPER_USER,
     Authorizer,
 )
-from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
+from ottla.security.operations import (
+    CLUSTER_NAME,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from ottla.security.principals import Principal, parse_principal, user
 from ottla.security.rights import DENIED_MAX, Rights
+from ottla.wire.internal_topics import AUDIT_TOPIC, EVENT_LOG_TOPIC
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 ALICE, HOST = user("alice"), "10.0.0.7"
@@ -288,3 +295,21 @@ def test_a_connection_remembers_few_denials_and_no_name_that_can_be_nothings() -
     authorizer.ask_again()
     assert not rights.may(AclOperation.READ, ResourceType.TOPIC, "topic")
     assert list(remembered) == [(AclOperation.READ, ResourceType.TOPIC, "topic")]
+
+
+def test_who_may_do_all_with_all_topics_cannot_remove_what_is_recorded_about_him() -> None:
+    every = allow(AclOperation.ALL, "*")
+    rights = Rights(authorizer_of(every), ALICE, HOST)
+    for name in (AUDIT_TOPIC, EVENT_LOG_TOPIC):
+        assert rights.may(AclOperation.READ, TOPIC, name)
+        for change in (AclOperation.DELETE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS):
+            assert rights.may(change, TOPIC, "orders")
+            assert not rights.may(change, TOPIC, name)
+            assert not rights.sees(change, TOPIC, name)
+    on_cluster = allow(AclOperation.ALTER, CLUSTER_NAME, kind=ResourceType.CLUSTER)
+    operator = Rights(authorizer_of(every, on_cluster), ALICE, HOST)
+    assert operator.may(AclOperation.DELETE, TOPIC, AUDIT_TOPIC)
+    # And ALTER on the cluster alone is not enough either.
+    assert not Rights(authorizer_of(on_cluster), ALICE, HOST).may(
+        AclOperation.DELETE, TOPIC, AUDIT_TOPIC
+    )

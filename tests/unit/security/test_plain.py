@@ -95,3 +95,11 @@ def test_arbitrary_bytes_let_nobody_in(message: bytes) -> None:
     except LoginRefused:
         return
     assert finished(outcome) is None
+
+
+def test_a_message_that_no_client_would_send_is_not_looked_at() -> None:
+    password = "x" * 7000
+    assert plain.parse(f"alice\0alice\0{password}".encode())[1].reveal() == password
+    for message in (b"\0alice\0" + b"x" * 8192, b"\0" * 9000):
+        with pytest.raises(LoginRefused, match="bytes"):
+            server().evaluate(message)

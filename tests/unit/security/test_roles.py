@@ -6,7 +6,13 @@ import pytest
 
 from ottla.security.acls import Acl
 from ottla.security.authorizer import Authorizer
-from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
+from ottla.security.operations import (
+    CLUSTER_NAME,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from ottla.security.principals import user
 from ottla.security.roles import (
     AclRole,
@@ -17,8 +23,10 @@ from ottla.security.roles import (
     principal_named,
     suggestion,
 )
+from ottla.wire.internal_topics import AUDIT_TOPIC, GROUP_METADATA_TOPIC
 
 READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
+CREATE, DELETE = AclOperation.CREATE, AclOperation.DELETE
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 
@@ -92,6 +100,29 @@ def test_answers_name_the_rule() -> None:
         "no: nothing allows it. User:alice has other rights on topic orders: User:alice allow"
     )
     assert answer(acls, "bob", READ, "x") == "no: nothing allows it. There is no ACL on topic x."
+
+
+@pytest.mark.parametrize("operation", [WRITE, DELETE, ALTER, AclOperation.ALTER_CONFIGS, CREATE])
+@pytest.mark.parametrize("name", [AUDIT_TOPIC, GROUP_METADATA_TOPIC])
+def test_the_answer_about_a_topic_of_the_cluster_is_what_brokers_do(
+    operation: AclOperation, name: str
+) -> None:
+    of_topics = [entry(user("dave"), ALLOW, AclOperation.ALL, TOPIC, "*")]
+    needs_more = operation is WRITE or name == AUDIT_TOPIC
+    told = answer(of_topics, "dave", operation, name)
+    assert told.startswith(f"no: {name} is the cluster's own and needs" if needs_more else "yes: ")
+    assert "ALTER on the cluster, too" in told or not needs_more
+    both = [*of_topics, entry(user("dave"), ALLOW, ALTER, CLUSTER, CLUSTER_NAME)]
+    assert answer(both, "dave", operation, name).startswith("yes: ")
+    assert answer(both, "root", operation, name).startswith("yes: ")
+
+
+@pytest.mark.parametrize("operation", [CREATE, DELETE])
+def test_a_right_to_make_or_delete_all_topics_is_a_right_to_one(operation: AclOperation) -> None:
+    acls = [entry(user("dave"), ALLOW, operation, CLUSTER, CLUSTER_NAME)]
+    assert answer(acls, "dave", operation, "orders").startswith("yes: allowed by  User:dave allow")
+    assert answer(acls, "dave", operation, AUDIT_TOPIC).startswith("no: ")
+    assert answer(acls, "dave", WRITE, "orders").startswith("no: nothing allows it")
 
 
 @pytest.mark.parametrize(

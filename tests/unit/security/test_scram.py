@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
+import string
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -22,9 +25,11 @@ PASSWORD = Secret("pencil")
 SALT = b"0123456789abcdef"
 
 
-def stored(mechanism: Mechanism, password: Secret = PASSWORD, iterations: int = 4096) -> Credential:
-    salted = scram.salt_password(mechanism, password, SALT, iterations)
-    return scram.credential_of(mechanism, salted, SALT, iterations)
+def stored(
+    mechanism: Mechanism, password: Secret = PASSWORD, iterations: int = 4096, salt: bytes = SALT
+) -> Credential:
+    salted = scram.salt_password(mechanism, password, salt, iterations)
+    return scram.credential_of(mechanism, salted, salt, iterations)
 
 
 STORED = {mechanism: stored(mechanism) for mechanism in (SHA_256, SHA_512)}
@@ -84,6 +89,12 @@ def test_who_knows_the_password_is_let_in(mechanism: Mechanism) -> None:
     assert accepted.user == "user"
     assert accepted.rests_on == ("user", mechanism.number)
     assert accepted.expires_ms is None
+
+
+def test_a_credential_that_kafka_stored_with_a_short_salt_counts() -> None:
+    """Nobody can store one here. Kafka takes any salt, and its metadata may have such a credential."""
+    at = server(credential=stored(SHA_256, salt=b"salt"))
+    assert login(ScramClient(SHA_256, "user", PASSWORD, "n0nce"), at).user == "user"
 
 
 @MECHANISMS
@@ -149,6 +160,9 @@ def refused_first(message: bytes) -> str:
         b"N,,n=user,r=nonce",
         b"n,,n=" + 1001 * b"u" + b",r=nonce",
         b"n,,n=" + 501 * "ü".encode() + b",r=nonce",
+        b"n,,n=user,r=" + 257 * b"x",
+        b"n,,n=user,r=nonce" + b"".join(b",%c=" % letter for letter in range(97, 106)),
+        b"n,,n=user,r=nonce,x=" + 8192 * b"x",
     ],
 )
 def test_a_first_message_that_is_none_is_refused(message: bytes) -> None:
@@ -177,6 +191,27 @@ def test_extensions_that_nobody_knows_are_signed_and_ignored() -> None:
     theirs = ScramClient(SHA_256, "user", PASSWORD, "nonce")
     theirs._bare += ",trace=abc"
     assert login(theirs, server()).user == "user"
+
+
+def test_the_longest_messages_of_clients_are_taken() -> None:
+    """A name of a thousand commas, also as the authorization id, and every extension that may be."""
+    name, escaped = "," * 1000, "=2C" * 1000
+    extensions = "".join(f",{letter}=1" for letter in "abcdefgh")
+    challenge(server(user=name), f"n,a={escaped},n={escaped},r={'x' * 256}{extensions}".encode())
+
+
+def test_of_a_message_full_of_extensions_nothing_is_kept() -> None:
+    """Half a megabyte, which the size of frames allows: 87,000 extensions, of ten megabytes of memory."""
+    names = ("".join(each) for each in itertools.product(string.ascii_letters, repeat=4))
+    many = ",".join(f"{name}=" for name in itertools.islice(names, 87_000))
+    tracemalloc.start()
+    try:
+        login = server()
+        with pytest.raises(LoginRefused):
+            login.evaluate(f"n,,n=user,r=nonce,{many}".encode())
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000, "the message itself, and no more"
+    finally:
+        tracemalloc.stop()
 
 
 def test_tokenauth_asks_for_a_token_of_that_name() -> None:

@@ -17,6 +17,7 @@ from support.metrics_page import written
 
 RATE = "org.apache.kafka.producer.connection.creation.rate"
 COUNT = "org.apache.kafka.producer.connection.creation.total"
+ALICE, EVE = "User:alice", "User:eve"
 CLIENT = {"client_id": "billing", "client_software_name": "librdkafka"}
 
 
@@ -28,9 +29,23 @@ def shown(pushed: PushedMetrics, now_ms: float = 0) -> str:
     return written(pushed.families(now_ms))
 
 
-def add(pushed: PushedMetrics, *points: Point, id: int = 1, expires_ms: float = 1000) -> None:
+def add(
+    pushed: PushedMetrics,
+    *points: Point,
+    id: int = 1,
+    expires_ms: float = 1000,
+    owner: str = ALICE,
+) -> None:
     attributes = {**CLIENT, "client_instance_id": f"i{id}"}
-    pushed.add(UUID(int=id), attributes, [measured(each) for each in points], expires_ms, 0)
+    pushed.add(UUID(int=id), owner, attributes, [measured(each) for each in points], expires_ms, 0)
+
+
+def test_nobody_changes_what_somebody_else_has_pushed() -> None:
+    pushed = PushedMetrics(10)
+    add(pushed, point(RATE, 1.5))
+    add(pushed, point(RATE, 99), owner=EVE)
+    assert " 1.5\n" in shown(pushed) and " 99" not in shown(pushed)
+    assert pushed.series_dropped == 1
 
 
 def test_gauges_have_their_last_value_and_differences_are_added_up() -> None:

@@ -21,6 +21,7 @@ from kio.serial.errors import OutOfBoundValue
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import InvalidFrame
+from ottla.wire.repeated import Repeated
 
 EVERY_MESSAGE = [
     (api.key, version, direction)
@@ -119,6 +120,13 @@ def with_defaults(fields: dict[str, Any], struct: schema.Struct) -> dict[str, An
         field.name: complete(fields.get(field.name, field.default), field)
         for field in struct.fields
     }
+
+
+def test_a_tag_of_our_own_may_be_about_more_brokers_than_a_string_of_kafka_has_room_for() -> None:
+    loads = b"x" * 100_000
+    body = messages.write_response(ApiKey.BROKER_HEARTBEAT, 2, {"ottla_loads": loads})
+    read = messages.read_response(ApiKey.BROKER_HEARTBEAT, 2, memoryview(body), 0)
+    assert read.ottla_loads == loads
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -267,3 +275,21 @@ def test_an_error_message_is_cut_where_a_name_would_be_refused() -> None:
     assert len(topic.error_message) == 1000
     with pytest.raises(ValueError, match="longer than 32767"):
         messages.write_response(ApiKey.CREATE_TOPICS, 7, {"topics": [{"name": "x" * 40_000}]})
+
+
+@pytest.mark.parametrize("version", [5, 7])
+def test_a_list_that_is_repeated_is_encoded_once_and_alike(version: int) -> None:
+    rows = [{"name": "a", "value": "1", "read_only": False, "config_source": 5}]
+    rows.append({**rows[0], "name": "b"})
+    once = Repeated(rows)
+
+    def answer(configs: list[Any]) -> bytes:
+        topics = [
+            {"name": f"t{number}", "error_code": 0, "configs": configs} for number in range(3)
+        ]
+        return messages.write_response(ApiKey.CREATE_TOPICS, version, {"topics": topics})
+
+    assert answer(once) == answer(rows)
+    (encoded,) = once.encoded.values()
+    assert answer(once).count(encoded) == 3
+    assert answer(once) == answer(rows), "also the second time"

@@ -29,10 +29,10 @@ from ottla.wire.record_codec import (
     array,
     key_type,
     message,
-    nullable_struct_of,
     read_key,
     read_value,
     struct_of,
+    tagged_nullable_struct_of,
     wire,
     write_key,
     write_value,
@@ -58,7 +58,7 @@ class Sample(CoordinatorValue):
     inner: tuple[Inner, ...] = wire(array(struct_of(Inner)))
     only_in_one: int = wire(INT32, since=1, until=1, default=-1)
     id: UUID = wire(UUID_TYPE, since=2, tag=0, default=UUID(int=0))
-    optional: Inner | None = wire(nullable_struct_of(Inner), since=3, tag=5, default=None)
+    optional: Inner | None = wire(tagged_nullable_struct_of(Inner), since=3, tag=5, default=None)
 
 
 @message
