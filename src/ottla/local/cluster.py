@@ -36,7 +36,7 @@ from ottla.local.errors import (
 from ottla.local.exit_codes import CONFLICT, USAGE
 from ottla.local.ports import free_ports
 from ottla.local.private_files import write_private
-from ottla.local.processes import Process, Starting, stop_all, wait_gone
+from ottla.local.processes import Process, Starting, first_to_tell, stop_all, wait_gone
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 
 HOST = "127.0.0.1"
@@ -506,29 +506,31 @@ class LocalCluster:
         timeout_s: float,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        """Wait until all are ready; `tell` gets a line every few seconds. If one is not ready, all are stopped."""
+        """Wait until all are ready; `tell` gets a line every few seconds. If one is not ready, all are stopped. One that ends
+        is told at once, though the others wait for it: without it they may have no majority."""
         began = time.monotonic()
         news_at = began + NEWS_EVERY_S
+        waiting = dict(starting)
         try:
-            for id, node in starting.items():
-                while (ready := node.wait(min(began + timeout_s, news_at))) is None:
-                    now = time.monotonic()
-                    if now >= began + timeout_s:
-                        break
-                    if tell is not None and now >= news_at:
-                        tell(
-                            f"node {id} is not ready after {now - began:.0f} s: {node.last_words()}"
-                        )
-                    news_at = max(news_at, now + NEWS_EVERY_S)
-                if ready is None:
+            while waiting:
+                for id in first_to_tell(waiting, min(began + timeout_s, news_at)):
+                    node = waiting.pop(id)
+                    if not node.wait(time.monotonic()):
+                        raise self.end_of(id, node)
+                waited_s = time.monotonic() - began
+                if not waiting or (began + waited_s < news_at and waited_s < timeout_s):
+                    continue
+                id, node = next(iter(waiting.items()))
+                if waited_s >= timeout_s:
                     said = f"its last line: {words}; " if (words := node.last_words()) else ""
                     raise LocalClusterError(
                         f"node {id} was not ready after {timeout_s:g} s and is stopped again;"
                         f" {said}see {node.log}",
                         parameter="timeout_s",
                     )
-                if not ready:
-                    raise self.end_of(id, node)
+                if tell is not None:
+                    tell(f"node {id} is not ready after {waited_s:.0f} s: {node.last_words()}")
+                news_at += NEWS_EVERY_S
         except (LocalClusterError, KeyboardInterrupt):
             self.stop(list(starting), patience_s=1.0)
             raise

@@ -15,7 +15,7 @@ from pathlib import Path
 from ottla.config.sources import read_lines
 from ottla.local.cluster import HOST, OF_EACH_NODE, SECURED, LocalCluster, LocalNode
 from ottla.local.errors import Conflict
-from ottla.local.ports import free_ports, is_free
+from ottla.local.ports import free_ports, reserve
 
 RACK = "broker.rack"
 
@@ -138,6 +138,6 @@ def _ports(cluster: LocalCluster, count: int) -> list[int]:
     """Those after the cluster's own, if they are free: people open ranges in firewalls."""
     highest = max(port for node in cluster.nodes.values() for port in node.ports)
     following = list(range(highest + 1, highest + 1 + count))
-    if following[-1] <= 65535 and all(is_free(port, HOST) for port in following):
+    if following[-1] <= 65535 and reserve(following, HOST):
         return following
     return free_ports(count)

@@ -1,14 +1,29 @@
-"""Free ports on this machine that are still free when a node binds them."""
+"""Free ports on this machine that are still free when a node binds them, now or at a later start.
+
+Between the choice of a port and its use, and while a node is down, the system would give the port to whoever asks. So a process
+that chooses a port keeps the others of its user from choosing it, too, until the process ends: by a lock on one byte of a file
+that they share.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
+import tempfile
+from collections import deque
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from typing import Final
 
-LOWEST = 10_000
-EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-TRIES_MAX = 10_000
+LOWEST: Final = 10_000
+EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+TRIES_MAX: Final = 10_000
+RESERVED_MAX: Final = 4096
+"""Of one process. The oldest are given back, since a process that tests for days would use up all."""
+_reserved: Final[deque[int]] = deque()
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
@@ -20,12 +35,27 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         if len(chosen) == count:
             return chosen
         port = choose.randrange(LOWEST, _highest() + 1)
-        if port not in chosen and is_free(port, host):
+        if reserve([port], host):
             chosen.append(port)
     raise OSError(f"found only {len(chosen)} free ports of {count} on {host}")
 
 
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
+def reserve(ports: Iterable[int], host: str = "127.0.0.1") -> bool:
+    """Whether all of them were free, and nobody has chosen them. Then they are ours."""
+    taken: list[int] = []
+    for port in ports:
+        if port in _reserved or not _is_free(port, host) or not _lock(port):
+            for each in taken:
+                _give_back(each)
+            return False
+        _reserved.append(port)
+        taken.append(port)
+    while len(_reserved) > RESERVED_MAX:
+        _give_back(_reserved[0])
+    return True
+
+
+def _is_free(port: int, host: str = "127.0.0.1") -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -33,6 +63,34 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
         except OSError:
             return False
     return True
+
+
+def _lock(port: int) -> bool:
+    file = _shared_file(os.getpid())
+    if file is None:
+        return True
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
+def _give_back(port: int) -> None:
+    _reserved.remove(port)
+    file = _shared_file(os.getpid())
+    if file is not None:
+        fcntl.lockf(file, fcntl.LOCK_UN, 1, port)
+
+
+@cache
+def _shared_file(_pid: int) -> int | None:
+    """Locks belong to a process, and end with it. None: without such a file, only this process knows what it chose."""
+    path = Path(tempfile.gettempdir(), f"ottla-ports-{os.getuid()}")
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
 
 
 def _highest() -> int:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,9 +146,14 @@ class Starting:
         self._heard = b""
         self.process = Process(pid, started_at(pid) or "")
 
+    @property
+    def has_told(self) -> bool:
+        """Whether it is ready or has ended, as far as was listened to it."""
+        return bool(self._heard) or not self._close.alive
+
     def wait(self, deadline: float) -> bool | None:
         """True if it is ready, False if it ended before that, None if neither happened before the deadline."""
-        while not self._heard and self._close.alive:
+        while not self.has_told:
             if not self._listen(max(0.0, deadline - time.monotonic())):
                 return None
         return self._heard.startswith(b"ready")
@@ -170,10 +175,7 @@ class Starting:
         return True
 
     def _has_news(self, patience_s: float) -> bool:
-        # Not select(), which cannot watch descriptors beyond 1023.
-        poll = select.poll()
-        poll.register(self._news, select.POLLIN)
-        return bool(poll.poll(1000 * patience_s))
+        return bool(_readable([self._news], patience_s))
 
     def last_words(self) -> str:
         """The last line that it wrote, without the command's name; empty if it has not written yet."""
@@ -183,6 +185,22 @@ class Starting:
             file.seek(self._log_begins)
             lines = file.read().decode(errors="replace").strip().splitlines()
         return lines[-1].removeprefix("ottla node: ") if lines else ""
+
+
+def first_to_tell(starting: Mapping[int, Starting], deadline: float) -> list[int]:
+    """Those of these nodes that are ready or have ended, as soon as there is one; none if the deadline comes first."""
+    by_pipe = {node._news: id for id, node in starting.items() if not node.has_told}
+    told = [id for id in starting if id not in by_pipe.values()]
+    patience_s = 0.0 if told else max(0.0, deadline - time.monotonic())
+    return told + [by_pipe[pipe] for pipe in _readable(list(by_pipe), patience_s)]
+
+
+def _readable(pipes: Sequence[int], patience_s: float) -> list[int]:
+    # Not select(), which cannot watch descriptors beyond 1023.
+    poll = select.poll()
+    for pipe in pipes:
+        poll.register(pipe, select.POLLIN)
+    return [pipe for pipe, _ in poll.poll(1000 * patience_s)]
 
 
 def stop_all(processes: Mapping[int, Process], patience_s: float) -> list[int]:
