@@ -8,7 +8,6 @@ import resource
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from ottla.cli.output import print_json, print_table, say, warn
 from ottla.config import Settings
 from ottla.local.cluster import LocalCluster, default_directory, locked
 from ottla.local.errors import LocalClusterError
-from ottla.local.processes import Process, Starting, started_at
+from ottla.local.processes import Launcher, Process, Starting, started_at
 
 OTTLA = Path(sys.executable).with_name("ottla")
 
@@ -209,24 +208,25 @@ def test_whoever_waits_for_a_slow_node_hears_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ottla.local.cluster.NEWS_EVERY_S", 0.02)
+    launcher = SilentLauncher()
+    monkeypatch.setattr(Launcher, "get", lambda: launcher)
     cluster = LocalCluster.create(tmp_path / "c", 1, 0)
+    node = Starting(cluster.config_file(1), cluster.log_file(1))
+    cluster.log_file(1).write_text("ottla node: recovering\n")
     news: list[str] = []
     with pytest.raises(LocalClusterError, match=r"was not ready after 0\.4 s"):
-        cluster.wait_ready({1: SlowNode(cluster)}, 0.4, news.append)
+        cluster.wait_ready({1: node}, 0.4, news.append)
     assert news
     assert all("node 1 is not ready after 0 s: recovering" in line for line in news)
+    os.close(launcher.told)
 
 
-class SlowNode(Starting):
-    def __init__(self, cluster: LocalCluster) -> None:
-        self.log = cluster.log_file(1)
+class SilentLauncher:
+    """Of a process that lives, and never tells anything."""
 
-    def wait(self, deadline: float) -> bool | None:
-        time.sleep(max(0.0, deadline - time.monotonic()))
-        return None
-
-    def last_words(self) -> str:
-        return "recovering"
+    def fork(self, config: Path, log: Path, *, outlives: bool, told: int) -> int:
+        self.told = os.dup(told)
+        return os.getpid()
 
 
 def test_a_directory_that_cannot_be_used_is_no_conflict(tmp_path: Path) -> None:
