@@ -11,7 +11,6 @@ import fcntl
 import os
 import random
 import socket
-import tempfile
 from collections import deque
 from collections.abc import Iterable
 from functools import cache
@@ -21,6 +20,8 @@ from typing import Final
 LOWEST: Final = 10_000
 EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 TRIES_MAX: Final = 10_000
+SHARED: Final = Path("/tmp/ottla-ports")
+"""Not in TMPDIR: processes that have different ones take their ports from the same range."""
 RESERVED_MAX: Final = 4096
 """Of one process. The oldest are given back, since a process that tests for days would use up all."""
 _reserved: Final[deque[int]] = deque()
@@ -86,11 +87,18 @@ def _give_back(port: int) -> None:
 @cache
 def _shared_file(_pid: int) -> int | None:
     """Locks belong to a process, and end with it. None: without such a file, only this process knows what it chose."""
-    path = Path(tempfile.gettempdir(), f"ottla-ports-{os.getuid()}")
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        file = os.open(
+            SHARED.with_name(f"{SHARED.name}-{os.getuid()}"),
+            os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+            0o600,
+        )
     except OSError:
         return None
+    if os.fstat(file).st_uid == os.getuid():
+        return file
+    os.close(file)
+    return None
 
 
 def _highest() -> int:
