@@ -626,9 +626,12 @@ def _hand_out_file(command: ChangeCommand, machine: _Machine, standings: Standin
     if not standings.living:
         raise Failure("no broker lives whose settings could be taken", UNREACHABLE)
     new = NewBroker(machine.id, machine.host, machine.rack, machine.settings)
-    text = command.blocking.run(
-        new_broker_file(command.blocking.client, new, max(standings.living))
-    )
+    try:
+        text = command.blocking.run(
+            new_broker_file(command.blocking.client, new, max(standings.living))
+        )
+    except ValueError as error:
+        raise Failure(f"listeners: {error}", USAGE) from None
     if machine.out is not None:
         machine.out.write_text(text, encoding="utf-8")
         command.tell(

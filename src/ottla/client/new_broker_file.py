@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla.client.admin import BROKER, Admin, ConfigEntry
 from ottla.client.client import Client
 from ottla.client.model import QuorumInfo
+from ottla.config.values import join_address, split_address
 
 STATIC = 4
 """Kafka's source of settings that stand in a broker's file."""
@@ -31,7 +32,7 @@ OTHERS = (
 )
 """Settings that are not taken over as they are."""
 KEYS = ("keystore", "truststore")
-EVERYWHERE = ("", "0.0.0.0", "[::]", "::")
+EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 class NewBroker(NamedTuple):
@@ -62,7 +63,7 @@ def file_text(
     values = {name: each.value or "" for name, each in given.items()}
     controllers = _names(values.get("controller.listener.names", "CONTROLLER"))
     settings = {"node.id": str(new.id), "process.roles": "broker"}
-    settings |= _listeners(values, controllers, new.host)
+    settings |= _listeners({**values, **new.more}, controllers, new.host)
     settings["controller.listener.names"] = ",".join(controllers)
     settings |= _quorum(values, quorum)
     if new.rack is not None:
@@ -78,10 +79,11 @@ def file_text(
             missing.append(f"#{name}={'' if each.sensitive else values[name]}")
     settings |= new.more
     missing = [line for line in missing if line[1:].partition("=")[0] not in new.more]
+    first = " --no-initial-controllers" if "controller" in settings["process.roles"] else ""
     lines = [
         f"# Broker {new.id} of cluster {cluster_id}, with the settings of broker {like}.",
         "# Once, on the new machine, with this file as server.properties:",
-        f"#   ottla kafka-storage format --cluster-id {cluster_id} --config server.properties",
+        f"#   ottla kafka-storage format --cluster-id {cluster_id} --config server.properties{first}",
         "# and then:",
         "#   ottla node --config server.properties",
         "# (of Apache Kafka: kafka-storage.sh format, kafka-server-start.sh)",
@@ -115,9 +117,10 @@ def _listeners(values: Mapping[str, str], controllers: Sequence[str], host: str)
         name, _, address = each.partition("://")
         if name in controllers:
             continue
-        at, _, port = address.rpartition(":")
-        bound.append(f"{name}://{'' if at in EVERYWHERE else host}:{port}")
-        advertised.append(f"{name}://{host}:{port}")
+        at, port = split_address(address)
+        is_everywhere = at in EVERYWHERE
+        bound.append(f"{name}://{f':{port}' if is_everywhere else join_address(host, port)}")
+        advertised.append(f"{name}://{join_address(host, port)}")
     found = {"listeners": ",".join(bound)}
     return found if bound == advertised else found | {"advertised.listeners": ",".join(advertised)}
 
@@ -126,10 +129,12 @@ def _quorum(values: Mapping[str, str], quorum: QuorumInfo) -> dict[str, str]:
     at = {each.id: each.listeners[0] for each in quorum.voters if each.listeners}
     is_dynamic = all(each.directory is not None for each in quorum.voters)
     if is_dynamic and at:
-        servers = ",".join(f"{host}:{port}" for _, host, port in at.values())
+        servers = ",".join(join_address(host, port) for _, host, port in at.values())
         return {"controller.quorum.bootstrap.servers": servers}
     named = values.get("controller.quorum.voters")
-    voters = named or ",".join(f"{id}@{host}:{port}" for id, (_, host, port) in at.items())
+    voters = named or ",".join(
+        f"{id}@{join_address(host, port)}" for id, (_, host, port) in at.items()
+    )
     return {"controller.quorum.voters": voters}
 
 

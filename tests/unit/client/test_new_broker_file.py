@@ -71,3 +71,26 @@ def test_secrets_and_keys_are_named_as_missing_and_given_ones_win() -> None:
     assert "\n#ssl.keystore.password=\n" in text
     assert "\n#ssl.keystore.location=/etc/kafka/h1.pem\n" in text
     assert "kafka-storage format --cluster-id abc" in text
+
+
+def test_listeners_that_are_given_are_told_to_clients_under_the_name_of_the_new_machine() -> None:
+    entries = [entry("listeners", "PLAINTEXT://h1:9092"), entry("process.roles", "broker")]
+    given = {
+        "process.roles": "broker,controller",
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    }
+    text = file_text(NEW._replace(more=given), 1, "abc", DYNAMICALLY, entries)
+    assert read(text)["listeners"] == given["listeners"]
+    assert read(text)["advertised.listeners"] == "PLAINTEXT://newhost:9092"
+    assert "--config server.properties --no-initial-controllers\n" in text
+
+
+def test_what_clients_are_told_may_be_given() -> None:
+    given = {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://outside:1"}
+    found = read(file_text(NEW._replace(more=given), 1, "abc", DYNAMICALLY, []))
+    assert found["advertised.listeners"] == "PLAINTEXT://outside:1"
+
+
+def test_an_address_of_ipv6_has_its_brackets() -> None:
+    found = read(file_text(NEW._replace(host="fd00::5"), 1, "abc", DYNAMICALLY, []))
+    assert found["advertised.listeners"] == "PLAINTEXT://[fd00::5]:9092"
