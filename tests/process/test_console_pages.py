@@ -354,6 +354,16 @@ def test_json_is_laid_out_as_browsers_do_it(browsed: Browsed, text: str) -> None
     assert members == wanted_members
 
 
+def test_a_small_record_of_brackets_is_not_laid_out_as_a_huge_one(browsed: Browsed) -> None:
+    page = browsed.visit("/messages")
+    script = """(async () => {
+        const base = document.querySelector("link[rel=modulepreload]").href.replace(/[^/]*$/, "");
+        const { laidOut } = await import(`${base}json.js`);
+        return laidOut("[".repeat(16000) + "]".repeat(16000)).length;
+    })()"""
+    assert page.value_of(script) < 2_000_000
+
+
 def test_a_topic_is_made_changed_and_deleted(browsed: Browsed) -> None:
     page = browsed.visit("/topics")
     page.wait_for_text("orders")

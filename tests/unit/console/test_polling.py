@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from ottla.console.watch.asking import LINGER_S, TOPICS, Interest, Interests
+from ottla.console.model.rows import Place
+from ottla.console.watch.asking import LINGER_S, TOPICS, Interest, Interests, Turns
 from ottla.console.watch.polling import BACKOFF_MAX_S, DENIED_S, Poll
 from ottla.sim.engine.loop import SimLoop
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -157,3 +158,15 @@ def test_what_a_user_has_no_right_to_is_forgotten(code: ErrorCode, forgotten: in
     with asyncio.Runner(loop_factory=lambda: SimLoop(1)) as runner:  # type: ignore[abstract]
         runner.run(watch())
     assert len(calls) == forgotten
+
+
+def test_of_more_places_than_are_asked_at_a_time_each_has_its_turn() -> None:
+    turns = Turns(2)
+    wanted: list[Place] = [("a", 0), ("b", 0), ("c", 0)]
+    assert [turns.next(wanted) for _ in range(3)] == [
+        [("a", 0), ("b", 0)],
+        [("c", 0), ("a", 0)],
+        [("b", 0), ("c", 0)],
+    ]
+    assert turns.next(wanted[:2]) == wanted[:2]
+    assert turns.next([]) == []

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ottla.console.model.trace import EpochSpan, partitions_in, steps_of
+from ottla.console.model.trace import (
+    PARTS_MAX,
+    REPLICAS_MAX,
+    SPANS_MAX,
+    EpochSpan,
+    partitions_in,
+    steps_of,
+)
 
 TRACE = """
 1000.000000 start n1 1
@@ -56,3 +63,23 @@ def test_what_was_committed_and_is_cut_off_is_lost_and_what_was_not_is_not() -> 
 def test_what_is_no_trace_has_no_partitions() -> None:
     assert partitions_in(["hello", "", "1.0 nonsense", "\x00\xff"]) == {}
     assert steps_of(["hello"], "in-0").steps == ()
+
+
+def told_of(node: int, epoch: int, end: int) -> str:
+    return f"1.0 node {node}: in-0 leader epoch {epoch} start 0 HW 0 LEO {end} ISR [{node}]"
+
+
+def test_a_small_trace_of_many_replicas_and_epochs_does_not_become_a_huge_one() -> None:
+    """Each step tells all replicas and their epochs: what is kept grew with the square of the file."""
+    nodes = steps_of([told_of(node, 1, 1) for node in range(3_000)], "in-0")
+    assert len(nodes.steps[-1].replicas) == REPLICAS_MAX
+    epochs = steps_of([told_of(1, epoch, epoch) for epoch in range(1, 20_000)], "in-0")
+    assert [len(each.spans) for each in epochs.steps[-1].replicas] == [SPANS_MAX]
+    assert sum(1 + len(r.spans) for step in epochs.steps for r in step.replicas) <= PARTS_MAX
+    assert len(epochs.steps) + epochs.left_out == 19_999
+
+
+def test_numbers_of_thousands_of_digits_are_no_trace() -> None:
+    digits = "9" * 5_000
+    assert steps_of([told_of(1, 1, 1).replace("epoch 1", f"epoch {digits}")], "in-0").steps == ()
+    assert steps_of([f"{digits}.0 node 1: in-0"], "in-0").steps == ()

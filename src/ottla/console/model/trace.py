@@ -12,13 +12,25 @@ from typing import NamedTuple
 
 STEPS_MAX = 20_000
 """Of one partition; later ones are left out, and that is said."""
+PARTS_MAX = 500_000
+"""Replicas and spans of all its steps: each step tells all of them."""
+REPLICAS_MAX = 64
+"""What a trace tells of others is not followed."""
+SPANS_MAX = 64
+"""The newest of a replica."""
 
-_LINE = re.compile(r"(\d+\.\d+) (.*)")
+# A trace is a file from anywhere: its numbers have no more digits than offsets have.
+_NUMBER = r"(\d{1,18})"
+_IDS = r"\[([\d, ]{0,1000})\]"
+_LINE = re.compile(r"(\d{1,9}\.\d{1,9}) (.*)")
 _REPLICA = re.compile(
-    r"node (\d+): (\S+)-(\d+) (leader|follower|offline) epoch (\d+) start (\d+) HW (\d+) LEO (\d+) ISR \[([\d, ]*)\]"
+    rf"node {_NUMBER}: (\S+)-{_NUMBER} (leader|follower|offline) epoch {_NUMBER}"
+    rf" start {_NUMBER} HW {_NUMBER} LEO {_NUMBER} ISR {_IDS}"
 )
-_DECISION = re.compile(r"controller: (\S+)-(\d+) leader (-?\d+) epoch (\d+)/\d+ ISR \[([\d, ]*)\]")
-_ENDS = re.compile(r"(?:kill|power loss) n(\d+) ")
+_DECISION = re.compile(
+    rf"controller: (\S+)-{_NUMBER} leader (-?\d{{1,18}}) epoch {_NUMBER}/\d+ ISR {_IDS}"
+)
+_ENDS = re.compile(rf"(?:kill|power loss) n{_NUMBER} ")
 _NEMESIS = re.compile(r"nemesis: (.*)")
 _CLUSTER_METADATA = "__cluster_metadata"
 
@@ -78,9 +90,10 @@ def steps_of(lines: Iterable[str], partition: str) -> TracedPartition:
     """What happened to one partition, in order; also what the nemesis did meanwhile."""
     follower = _Follower(partition)
     steps: list[TraceStep] = []
-    left_out = 0
+    parts = left_out = 0
     for step in follower.follow(lines):
-        if len(steps) < STEPS_MAX:
+        parts += sum(1 + len(each.spans) for each in step.replicas)
+        if len(steps) < STEPS_MAX and parts <= PARTS_MAX:
             steps.append(step)
         else:
             left_out += 1
@@ -109,7 +122,8 @@ class _Follower:
 
     def _step(self, at_s: float, told: str) -> TraceStep | None:
         if found := _REPLICA.match(told):
-            if (found[2], found[3]) == (self._topic, self._number):
+            is_followed = len(self._replicas) < REPLICAS_MAX or int(found[1]) in self._replicas
+            if (found[2], found[3]) == (self._topic, self._number) and is_followed:
                 return self._replica_told(at_s, found)
         elif found := _DECISION.match(told):
             if (found[1], found[2]) == (self._topic, self._number):
@@ -139,7 +153,9 @@ class _Follower:
         if end > old_end:
             spans = self._grown(id, role, epoch, spans, max(old_end, start), end)
         shown = "down" if role == "offline" else role
-        self._replicas[id] = TracedReplica(id, shown, epoch, start, end, watermark, spans)
+        self._replicas[id] = TracedReplica(
+            id, shown, epoch, start, end, watermark, spans[-SPANS_MAX:]
+        )
         lost = None
         if before is not None and end < before.end and before.high_watermark > end:
             lost = (end, min(before.high_watermark, before.end))

@@ -3,6 +3,7 @@
 
 const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 const STEP = "  ";
+const STEPS_MAX = 20; // What lies deeper is not moved further: else a small record of brackets alone would become hundreds of megabytes.
 
 export function isJson(text) {
   try {
@@ -18,7 +19,7 @@ export function laidOut(text) {
   const tokens = text.match(TOKEN) ?? [];
   const made = [];
   let depth = 0;
-  const line = () => made.push("\n", STEP.repeat(depth));
+  const line = () => made.push("\n", STEP.repeat(Math.min(depth, STEPS_MAX)));
   tokens.forEach((token, index) => {
     const opens = token === "{" || token === "[";
     const closes = token === "}" || token === "]";

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -86,6 +87,22 @@ class Interests:
         now = self._clock.monotonic()
         self._until = {each: until for each, until in self._until.items() if until > now}
         return self._until
+
+
+class Turns:
+    """Of more places than are asked at a time, each has its turn: nobody is kept from an answer by those before it."""
+
+    def __init__(self, at_a_time: int) -> None:
+        self._at_a_time = at_a_time
+        self._last: Place = ("", -1)
+
+    def next(self, wanted: Sequence[Place]) -> list[Place]:
+        """Those whose turn it is, of sorted ones."""
+        begin = bisect_right(wanted, self._last) if len(wanted) > self._at_a_time else 0
+        turn = [*wanted[begin:], *wanted[:begin]][: self._at_a_time]
+        if turn:
+            self._last = turn[-1]
+        return turn
 
 
 class Asking:

@@ -12,7 +12,7 @@ from ottla.client.loads import cluster_loads
 from ottla.client.model import ReplicaOffsets
 from ottla.console.model.flow import CLUSTER, FlowRates
 from ottla.console.model.rows import DiskRow, EndsRow, EpochRow, Place, ReplicaRow
-from ottla.console.watch.asking import AT_ONCE_MAX, TOPICS, Asking
+from ottla.console.watch.asking import AT_ONCE_MAX, TOPICS, Asking, Turns
 from ottla.console.watch.metrics_page import read_page
 from ottla.console.watch.polling import LOST, Poll, lacks_right
 from ottla.wire.errors import KafkaError
@@ -24,7 +24,7 @@ LISTENERS_KNOWN_MS = 60_000
 LOOKED_AT_S = 0.25
 """How often the replicas of a partition are asked that somebody looks at."""
 PLACES_MAX = 8
-"""Partitions whose replicas are asked so often; the page of one shows one."""
+"""Partitions whose replicas are asked so often; of more, each has its turn."""
 LISTED_S = 2.0
 LISTED_MAX = 500
 """Partitions in lists whose replicas are asked: a screen shows fewer."""
@@ -42,6 +42,7 @@ class FlowQuestions:
         """Where brokers serve metrics; None: nowhere."""
         self._pages_ms: dict[int, int] = {}
         self._looked_at: set[Place] = set()
+        self._turns = Turns(PLACES_MAX)
         self._epochs_of: dict[Place, tuple[int, int]] = {}
         """Leader and leader epoch for which the epochs of a partition were asked."""
 
@@ -229,19 +230,19 @@ class FlowQuestions:
         return LOOKED_AT_S if self._asking.interests.of("partition") else 5.0
 
     async def _ask_replicas(self) -> None:
-        interests = self._asking.interests.of("partition")[:PLACES_MAX]
-        places = {(each.name, each.partition) for each in interests}
-        for place in self._looked_at - places:
+        partitions = self._model.partitions
+        interests = self._asking.interests.of("partition")
+        # One that was deleted, or that nobody may see any more, is not among them.
+        places = [place for e in interests if (place := (e.name, e.partition)) in partitions]
+        for place in self._looked_at.difference(places):
             self._flow.unwatched(place)
             self._epochs_of.pop(place, None)
-        self._looked_at = places
-        await asyncio.gather(*map(self._ask_replicas_of, sorted(places)))
+        self._looked_at = set(places)
+        await asyncio.gather(*map(self._ask_replicas_of, self._turns.next(places)))
 
     async def _ask_replicas_of(self, place: Place) -> None:
         row = self._model.partitions.get(place)
-        if row is None:  # it was deleted, or nobody may see it any more
-            self._flow.unwatched(place)
-            self._epochs_of.pop(place, None)
+        if row is None:
             return
         topic = await self._client.topic(place[0])
         living = set(self._asking.living())

@@ -59,6 +59,7 @@ from ottla.console.web.visits import Registered, Visits
 ASSETS: Final = "/assets"
 A_YEAR: Final = "public, max-age=31536000, immutable"
 FIRST_PAGES: Final = ("pages/overview.js", "pages/login.js")
+VERSION_DIGITS_MAX: Final = 18
 LOOPBACK: Final = ("127.0.0.1", "::1")
 TYPES: Final = {".js": "text/javascript", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
 
@@ -124,7 +125,8 @@ async def _stream(request: Request) -> ASGIApp:
         raise AnswerRefused(404, f"There is no such page: {error}.") from None
     instance = instance_of(request.app.state.instance, viewer)
     known, _, version = request.headers.get("last-event-id", "").partition(":")
-    since = int(version) if known == instance and version.isdecimal() else NOTHING
+    is_version = version.isdecimal() and len(version) <= VERSION_DIGITS_MAX
+    since = int(version) if known == instance and is_version else NOTHING
     far = request.client is not None and request.client.host not in LOOPBACK
     compressed = far and "gzip" in request.headers.get("accept-encoding", "")
     return NewsStream(viewer, content, since, instance, compressed=compressed)

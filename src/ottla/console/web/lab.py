@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ottla.console.model.trace import partitions_in, steps_of
+from ottla.console.model.trace import TraceStep, partitions_in, steps_of
 from ottla.console.web.answers import AnswerRefused, file_of, json_response, text_of, text_response
 
 PLAY_S = 60.0
@@ -97,19 +97,15 @@ def _told_of(trace: BytesIO, partition: str | None) -> str | None:
         found = partitions_in(lines)
         return json.dumps({"partitions": found}) if found else None
     told = steps_of(lines, partition)
-    return json.dumps(
-        {
-            "partition": told.name,
-            "left_out": told.left_out,
-            "steps": [
-                {
-                    **step._asdict(),
-                    "replicas": [
-                        {**each._asdict(), "spans": [s._asdict() for s in each.spans]}
-                        for each in step.replicas
-                    ],
-                }
-                for step in told.steps
-            ],
-        }
-    )
+    # Step by step: as dicts all steps together would be ten times their text.
+    steps = ",".join(json.dumps(_as_json(step)) for step in told.steps)
+    partition = json.dumps(told.name)
+    return f'{{"partition":{partition},"left_out":{told.left_out},"steps":[{steps}]}}'
+
+
+def _as_json(step: TraceStep) -> dict[str, Any]:
+    replicas = [
+        {**each._asdict(), "spans": [span._asdict() for span in each.spans]}
+        for each in step.replicas
+    ]
+    return {**step._asdict(), "replicas": replicas}

@@ -63,7 +63,8 @@ function Replicas({ name, row }) {
   });
   const leader = rows.find((each) => each.id === row.leader && each.answers);
   const known = rows.filter((each) => each.end !== null);
-  if (!known.length) return html`<section class="box"><p class="empty">No replica answers.</p></section>`;
+  const asked = row.replicas.some((id) => all.has(`${name}/${id}`));
+  if (!known.length) return html`<section class="box"><p class="empty">${asked ? "No replica answers." : "Asking the replicas…"}</p></section>`;
   const end = Math.max(...known.map((each) => each.end));
   const start = Math.min(...known.map((each) => each.start));
   const behind = end - Math.min(...known.filter((each) => each.answers).map((each) => each.end), end);
