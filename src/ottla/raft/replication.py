@@ -207,6 +207,13 @@ class LeaderState:
         fetches = sorted((r.last_fetch for r in self.voters.values()), reverse=True)
         return fetches[others_needed - 1] + CHECK_QUORUM_FACTOR * fetch_timeout
 
+    def count_following(self, voters: VoterSet, since: float) -> int:
+        """How many of these have fetched since then, or are ourselves."""
+        return sum(
+            voters.has(each.key) and each.end_offset is not None and each.last_fetch >= since
+            for each in self.voters.values()
+        ) + voters.has(self._key)
+
     def successors(self) -> tuple[ReplicaKey, ...]:
         """The other voters, the one with the longest log first."""
         by_progress = sorted(

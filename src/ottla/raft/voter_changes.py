@@ -115,8 +115,18 @@ class VoterChanges:
                 ErrorCode.VOTER_NOT_FOUND,
                 f"Cannot remove voter {key} from the set of voters {_keys(voters.voters)}",
             )
+        left = voters.without(key)
+        following = self._leader.count_following(left, now - self._timing.fetch_timeout)
+        if following < left.majority:
+            # They count as soon as they are in the log, and would never commit that: there would be no leader for ever.
+            return refused(
+                request,
+                ErrorCode.INVALID_REQUEST,
+                f"Of the {len(left.voters)} voters that would be left only {following} would follow,"
+                f" and {left.majority} must: remove those first that do not, or start them",
+            )
         self._pending = change = self._begun(request, now, math.inf)
-        change.offset = self._leader.append_voters(voters.without(key), now)
+        change.offset = self._leader.append_voters(left, now)
         return change
 
     def update(self, request: UpdateVoter, now: float) -> ErrorCode:

@@ -177,6 +177,22 @@ def test_who_is_no_voter_cannot_be_removed() -> None:
         assert answer_of(world, world.remove(leader, key)).error is ErrorCode.INVALID_REQUEST
 
 
+def test_a_removal_that_would_leave_no_majority_alive_is_refused() -> None:
+    """The voters that are left count at once. With only the dead one beside the leader nobody would ever commit them."""
+    world = grown()
+    leader = leader_of(world)
+    dead, living = (host for host in world.hosts.values() if host.node <= 3 and host is not leader)
+    dead.crash(power_loss=False)
+    world.run(world.timing.fetch_timeout + 0.5)
+    for key in (living.key, leader.key):
+        refusal = answer_of(world, world.remove(leader, key))
+        assert refusal.error is ErrorCode.INVALID_REQUEST
+        assert "only 1 would follow" in str(refusal.message)
+    assert voters_of(leader) == keys(1, 2, 3)
+    assert answer_of(world, world.remove(leader, dead.key)) == DONE
+    assert answer_of(world, world.remove(leader, living.key)) == DONE
+
+
 def test_an_id_is_that_of_one_voter() -> None:
     world = grown()
     leader = leader_of(world)
