@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from one_node import alone, create
 
+from ottla.broker.replication import directory_moves
 from ottla.broker.replication.directory_moves import DirectoryMoves
+from ottla.config.values import LONG_MAX
 from ottla.log.manager import LogManager
+from ottla.log.room import Level
 from ottla.records.record import Record, build
 from ottla.replica import relocation
 from ottla.replica.partition import Partition
@@ -93,5 +96,50 @@ def test_a_move_away_from_a_cordoned_directory_can_be_cancelled(tmp_path: Path) 
         assert moves.alter(partition.key, at) is ErrorCode.NONE
         assert not moves.under_way and not logs.futures
         assert moves.alter(partition.key, other) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+    with_one_replica(tmp_path, test)
+
+
+def test_a_move_goes_on_soon_after_its_rate_is_raised(tmp_path: Path) -> None:
+    """And not after the rest that the old rate asked for: 50 s for a batch of 5 kB."""
+
+    async def test(
+        moves: DirectoryMoves, logs: LogManager, partition: Partition, other: str
+    ) -> None:
+        moves.throttle.rate = 100
+        assert moves.alter(partition.key, other) is ErrorCode.NONE
+        await until(lambda: logs.futures[partition.key].log_end > 0)
+        moves.throttle.rate = LONG_MAX
+        await until(lambda: partition.log.directory == other)
+
+    with_one_replica(tmp_path, test)
+
+
+def test_a_move_that_cannot_keep_its_promise_takes_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk that it moves to is full: the replica would leave the ISR as one that lies there."""
+    monkeypatch.setattr(directory_moves, "PROMISE_S", 0.3)
+
+    async def test(
+        moves: DirectoryMoves, logs: LogManager, partition: Partition, other: str
+    ) -> None:
+        replicas = moves._replicas
+        at = partition.log.directory
+
+        def lies_in(directory: str) -> bool:
+            (named,) = replicas.image.topics["t"].partitions[0].directories
+            return named == logs.directory_ids[directory]
+
+        await until(lambda: lies_in(at))
+        logs.rooms[other].level = Level.SCARCE
+        assert moves.alter(partition.key, other) is ErrorCode.NONE
+        replicas.placement.promised[partition.key] = logs.directory_ids[other]
+        replicas.placement_changed(partition)
+        await until(lambda: lies_in(other))
+        await until(lambda: lies_in(at))
+        assert partition.key in moves.under_way
+        logs.rooms[other].level = Level.AMPLE
+        await until(lambda: partition.log.directory == other and lies_in(other))
 
     with_one_replica(tmp_path, test)

@@ -539,6 +539,39 @@ def test_a_future_log_waits_for_a_log_whose_disk_may_come_back(place: Place) -> 
     assert place.world.host.disk.exists(path)
 
 
+@pytest.mark.parametrize("replicas", [(ME,), (ME, 2)])
+def test_a_named_future_log_that_lacks_records_does_not_stand_in_for_a_disk_that_is_away(
+    place: Place, replicas: tuple[int, ...]
+) -> None:
+    """Nobody else in the ISR has the rest: what it lacks may have been acknowledged."""
+    place.filled(*replicas)
+    path = place.future().path
+    named = (place.id_of("/b"), ELSEWHERE)[: len(replicas)]
+    decided = place.world.changed("t", leader=ME, isr=(ME,), directories=named)
+    place.restart_without_disk("/a", decided)
+    assert not place.is_served() and place.report() == DIRECTORY_LOST
+    assert place.world.host.disk.exists(path) and not place.logs.futures
+    lost = (DIRECTORY_LOST, ELSEWHERE)[: len(replicas)]
+    place.world.learn(place.world.changed("t", leader=-1, isr=(ME,), directories=lost))
+    place.world.restart(meanwhile=place.world.host.disk.mend)
+    assert place.report() == place.id_of("/a"), "it may lead again"
+    assert place.log().directory == "/a" and place.records() == 3
+    assert place.strays() == [] and T0 in place.logs.futures
+
+
+def test_a_named_future_log_is_completed_from_others_while_the_disk_of_its_log_is_away(
+    place: Place,
+) -> None:
+    place.filled(ME, 2)
+    place.future()
+    named = (place.id_of("/b"), ELSEWHERE)
+    place.restart_without_disk(
+        "/a", place.world.changed("t", leader=2, isr=(2,), directories=named)
+    )
+    assert place.is_served() and place.log().directory == "/b"
+    assert place.report() == DIRECTORY_LOST
+
+
 def test_a_future_log_of_a_damaged_log_is_of_no_use(place: Place) -> None:
     place.filled(ME, 2)
     path = place.future().path

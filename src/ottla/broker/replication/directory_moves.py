@@ -45,6 +45,10 @@ FLUSH_EVERY_BYTES = 32 * 1024 * 1024
 """The last flush must not take long."""
 WAIT_S = 0.1
 """How often a future log that waits for the controller, or for room, is brought up to date."""
+REST_MAX_S = 1.0
+"""The rate may be raised while a move rests."""
+PROMISE_S = 5.0
+"""A promise is kept, or taken back."""
 
 
 class DirectoryMoveThrottle:
@@ -75,7 +79,7 @@ class DirectoryMoveThrottle:
 class _Move:
     """One, from its first byte until it is done or given up."""
 
-    def __init__(self, partition: Partition, future: Log) -> None:
+    def __init__(self, partition: Partition, future: Log, now: float) -> None:
         self.partition = partition
         self.key = partition.key
         self.source = partition.log.directory
@@ -88,6 +92,8 @@ class _Move:
         """With all that the current log held, once, by this process."""
         self.is_flushed_again = False
         """After the controller has answered."""
+        self.near_at = now
+        """When the future log last held nearly all, and had room for the rest."""
 
 
 class DirectoryMoves(ReplicaListener):
@@ -184,7 +190,7 @@ class DirectoryMoves(ReplicaListener):
     # From the first byte to the last
 
     def _begin(self, partition: Partition, future: Log) -> None:
-        move = _Move(partition, future)
+        move = _Move(partition, future, self._clock.monotonic())
         self.under_way[move.key] = move
         logger.info(
             "moving replica partition=%s-%d from=%s to=%s", *move.key, move.source, future.directory
@@ -217,7 +223,8 @@ class DirectoryMoves(ReplicaListener):
     async def _step(self, move: _Move) -> bool:
         """Copy a chunk, or wait, or finish. Returns whether the move is done."""
         current, future = move.partition.log, move.future
-        rest_s = self.throttle.rest(self._clock.monotonic())
+        self._take_back_old_promise(move)
+        rest_s = min(self.throttle.rest(self._clock.monotonic()), REST_MAX_S)
         if self._logs.rooms[future.directory].level is not Level.AMPLE:
             rest_s = max(rest_s, WAIT_S)
         if rest_s > 0.0:
@@ -231,6 +238,7 @@ class DirectoryMoves(ReplicaListener):
             await self._flush(move)
         if move.is_over or relocation.behind(current, future) > self.throttle.chunk_bytes:
             return False
+        move.near_at = self._clock.monotonic()
         if not move.is_flushed:
             self._copy_rest(move)
             await self._flush(move)
@@ -317,6 +325,21 @@ class DirectoryMoves(ReplicaListener):
         ids = self._logs.directory_ids
         self._replicas.placement.promised[move.key] = ids[move.future.directory]
         self._replicas.placement_changed(move.partition)
+
+    def _take_back_old_promise(self, move: _Move) -> None:
+        """The future log fell behind, or its disk is full. While the metadata names a directory that does not hold all, the
+        replica would be taken for one that lies there: if that disk is full it could not stay in the ISR."""
+        if not self._is_promised(move):
+            return
+        if self._clock.monotonic() - move.near_at > PROMISE_S:
+            logger.warning(
+                "promise of a moving replica is taken back partition=%s-%d path=%s",
+                *move.key,
+                move.future.directory,
+            )
+            move.is_flushed = move.is_flushed_again = False
+            del self._replicas.placement.promised[move.key]
+            self._replicas.placement_changed(move.partition)
 
     def _is_promised(self, move: _Move) -> bool:
         return move.key in self._replicas.placement.promised

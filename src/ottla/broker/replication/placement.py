@@ -84,9 +84,9 @@ class Placement:
             was_there = [path for path in self._logs.left_by_last_process(key) if path not in known]
             if was_there and not self._may_lie_offline(named):
                 self.lost[key] = f"its log is not there, and was in {was_there[0]}"
-        elif found and named == DIRECTORY_LOST and len(decision.replicas) > 1:
+        elif found and named == DIRECTORY_LOST and self._others_with_all(decision):
             # The last process was copying it anew and did not finish. (One that has nobody to copy it
-            # from was put back by an operator.)
+            # from was put back by an operator, or its disk is back.)
             self.rebuilding[key] = None
 
     def settle_doubles(self, image: MetadataImage) -> None:
@@ -109,7 +109,8 @@ class Placement:
         """At the start: future logs whose current log is not there. One that the metadata names takes its place, as in
         Kafka. If it was whole, the last process died in between; otherwise what it lacks is copied from the leader
         before it may lead. All others are set aside, or left where they are if the current log may be on a disk that is
-        offline. Such a one may have been whole once: when its disk failed, the current log went on."""
+        offline. Such a one may have been whole once: when its disk failed, the current log went on. Nor does a named one take
+        its place then that is not whole, if nobody else in the ISR has the rest."""
         for key, future in list(self._logs.futures.items()):
             topic = image.topics.get(key.topic)
             is_ours = (
@@ -132,12 +133,29 @@ class Placement:
                     self.promised[key] = named
             elif key in self._logs.corrupt:
                 self._logs.delete_future(key, self._clock.wall_ms())
+            elif is_named and self._may_hold_more(decision) and not is_whole(future):
+                self._logs.abandon_future(key)
+                self._wait_for_disk(key)
             elif is_named:
                 self._promote(key, is_sure=is_whole(future) or len(decision.replicas) == 1)
             elif self._may_lie_offline(named):
                 self._logs.abandon_future(key)
             else:
                 self._set_future_aside(key, "the log that it was copied from is gone")
+
+    def _others_with_all(self, decision: PartitionImage) -> set[int]:
+        """Other brokers that may hold all that is committed: this replica may be copied anew from them."""
+        holders = {*decision.isr, *decision.elr, *decision.last_known_elr}
+        return holders - {self._node_id}
+
+    def _may_hold_more(self, decision: PartitionImage) -> bool:
+        """Whether a disk that is offline may hold what no other broker does."""
+        return bool(self._logs.offline_directories) and not self._others_with_all(decision)
+
+    def _wait_for_disk(self, key: TopicPartition) -> None:
+        cause = "its log may lie on a disk that is offline, and its future log does not hold all"
+        logger.error("replica has no log partition=%s-%d error=%s", *key, cause)
+        self.offline[key] = OfflineReplica(cause, DIRECTORY_LOST)
 
     def _promote(self, key: TopicPartition, *, is_sure: bool) -> None:
         try:
