@@ -416,7 +416,7 @@ def _make_way(draft: Draft, broker_id: int) -> None:
     """Where the broker's disks are nearly full, leaders move to replicas with room, and replicas that can copy nothing any
     more leave the ISRs of leaders that go on. Where all replicas are on full disks nothing changes: nobody takes records
     there, so nobody falls behind. With every heartbeat, because others may have got room since the last one."""
-    draft.leaving_because[broker_id] = IsrCause.DISK
+    draft.leaving_because[broker_id] = IsrCause.FULL
     short = draft.short
     changes = []
     for topic, index, partition in draft.partitions():

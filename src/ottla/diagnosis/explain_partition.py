@@ -471,6 +471,14 @@ def repair(s: PartitionSituation, broker: int) -> tuple[Advice, ...]:
                 commands.ottla(f"explain --broker {broker}"),
             ),
         )
+    left = s.last("isr_shrink", "isr_expand", broker=broker)
+    if left is not None and left.cause == "full":
+        return (
+            Advice(
+                f"Make room on the disk of broker {broker}. It joins the ISR by itself when it has caught up.",
+                commands.ottla(f"explain --broker {broker}"),
+            ),
+        )
     if limits := _limits(s, broker):
         return faster_copy(s.now, limits, commands)
     return (

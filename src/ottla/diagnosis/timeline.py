@@ -25,6 +25,7 @@ LEFT_BECAUSE = {
     "silent": "because {they} stopped fetching",
     "fenced": "because {they} {were} fenced",
     "disk": "because {their} disk failed",
+    "full": "because {their} disk was full",
     "restart": "because {they} restarted",
     "shutdown": "because {they} {were} shut down",
     "reassigned": "because the partition was moved away",

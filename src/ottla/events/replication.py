@@ -134,6 +134,8 @@ class IsrCause(StrEnum):
     FENCED = "fenced"
     DISK = "disk"
     """Its log directory failed, or the records in it are lost."""
+    FULL = "full"
+    """Its disk is so full that it copies nothing any more, and others have room."""
     RESTART = "restart"
     """Its broker registered anew."""
     SHUTDOWN = "shutdown"

@@ -8,7 +8,7 @@ from controller_world import World
 
 from ottla.controller.committed_events import committed_events
 from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
-from ottla.controller.draft import ControllerResult, IsrProposal
+from ottla.controller.draft import ControllerResult, IsrProposal, ShortOfRoom
 from ottla.controller.partitions import ElectionType
 from ottla.controller.quotas import QuotaChange, QuotaChanges
 from ottla.controller.reassignments import ReassignedPartition
@@ -188,6 +188,9 @@ def test_a_broker_leaves_an_isr_once_and_with_the_cause() -> None:
     gone(third, IsrCause.SHUTDOWN)
     world.beat(other, offline_log_dirs=world.image.brokers[other].directories)
     gone(other, IsrCause.DISK)
+    no_room = frozenset(world.image.brokers[other].directories)
+    world.beat(other, short=ShortOfRoom(no_room, no_room))
+    gone(other, IsrCause.FULL)
     epoch = world.image.brokers[third].epoch
     world.controller.broker_disconnected(third, epoch, world.now)
     world.register(third)

@@ -170,6 +170,13 @@ def test_a_slow_follower_is_told_with_its_lag_then_and_now() -> None:
     assert "slows broker 3 down" in explained.steps[0].text
 
 
+def test_a_follower_without_room_is_told_to_make_room() -> None:
+    shrunk = happened(9_000, "isr_shrink", isr=[1, 2], brokers=[3], cause="full")
+    explained = of_partition(replace(WHOLE, isr=(1, 2)), cluster(), shrunk)
+    assert "because its disk was full" in explained.cause[0]
+    assert "Make room on the disk of broker 3" in explained.steps[0].text
+
+
 def test_an_offline_partition_waits_for_those_that_have_everything_and_names_the_price_of_the_others() -> (
     None
 ):
