@@ -654,6 +654,7 @@ class LogManager:
         log.before_gaps = self._checkpoints.gaps_come
         self.futures[log.key] = log
         self._count(log, 1)
+        log.resources.files.forget_all()  # it may wait for its turn for long, with thousands of others
 
     def _drop_future(self, key: TopicPartition) -> Log:
         log = self.futures.pop(key)

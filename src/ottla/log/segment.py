@@ -89,6 +89,11 @@ class OpenFiles:
         segment.file = segment.newest = None
         self._ring.pop(segment, None)
 
+    def forget_all(self) -> None:
+        """They are opened again when they are needed."""
+        for segment in list(self._ring):
+            self.forget(segment)
+
 
 class Segment:
     __slots__ = (

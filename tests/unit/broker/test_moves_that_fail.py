@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,29 @@ def test_a_move_goes_on_soon_after_its_rate_is_raised(tmp_path: Path) -> None:
         await until(lambda: logs.futures[partition.key].log_end > 0)
         moves.throttle.rate = LONG_MAX
         await until(lambda: partition.log.directory == other)
+
+    with_one_replica(tmp_path, test)
+
+
+def test_a_move_that_waits_holds_no_file_open(tmp_path: Path) -> None:
+    """A disk that is emptied has thousands of them, and a process a thousand files."""
+
+    async def test(
+        moves: DirectoryMoves, logs: LogManager, partition: Partition, other: str
+    ) -> None:
+        def open_files() -> list[str]:
+            found = []
+            for each in Path("/proc/self/fd").iterdir():
+                with suppress(FileNotFoundError):  # that of this loop
+                    found.append(os.readlink(each))
+            return [each for each in found if each.startswith(other)]
+
+        before = open_files()
+        moves.throttle.rate = 10_000
+        assert moves.alter(partition.key, other) is ErrorCode.NONE
+        assert open_files() == before
+        await until(lambda: logs.futures[partition.key].log_end > 0)
+        await until(lambda: open_files() == before)
 
     with_one_replica(tmp_path, test)
 

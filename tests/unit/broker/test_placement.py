@@ -559,6 +559,18 @@ def test_a_named_future_log_that_lacks_records_does_not_stand_in_for_a_disk_that
     assert place.strays() == [] and T0 in place.logs.futures
 
 
+def test_no_empty_log_is_made_where_the_only_one_was_to_go_while_its_disk_is_away(
+    place: Place,
+) -> None:
+    """The move was given up, and its future log deleted, before the controller heard of it."""
+    place.filled(ME)
+    decided = place.world.changed("t", leader=-1, isr=(ME,), directories=(place.id_of("/b"),))
+    place.restart_without_disk("/a", decided)
+    assert not place.is_served() and place.report() == DIRECTORY_LOST
+    place.world.restart(meanwhile=place.world.host.disk.mend)
+    assert place.log().directory == "/a" and place.records() == 3 and place.strays() == []
+
+
 def test_a_named_future_log_is_completed_from_others_while_the_disk_of_its_log_is_away(
     place: Place,
 ) -> None:

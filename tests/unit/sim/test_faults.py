@@ -93,3 +93,10 @@ def test_a_frozen_connection_carries_nothing_until_it_is_thawed_and_others_go_on
                 went_on += any(hosts[number] == hosts[other] for other in +frozen)
     assert thawed and carried_again and went_on
     assert not +frozen
+
+
+def test_no_records_expire_under_groups() -> None:
+    """Nobody could tell then what a group or a transaction lost, and its clients would wait for what is gone."""
+    drawn = [RunOptions.draw(seed) for seed in range(500)]
+    with_groups = [each for each in drawn if each.groups is not None]
+    assert with_groups and not any(each.records_expire for each in with_groups)

@@ -222,7 +222,7 @@ class DirectoryMoves(ReplicaListener):
 
     async def _step(self, move: _Move) -> bool:
         """Copy a chunk, or wait, or finish. Returns whether the move is done."""
-        current, future = move.partition.log, move.future
+        future = move.future
         self._take_back_old_promise(move)
         rest_s = min(self.throttle.rest(self._clock.monotonic()), REST_MAX_S)
         if self._logs.rooms[future.directory].level is not Level.AMPLE:
@@ -231,28 +231,39 @@ class DirectoryMoves(ReplicaListener):
             await self._wait(move, rest_s)
             return False
         async with self._turns:
-            await self._copy_chunk(move)
-        if move.is_over:
-            return False
-        if move.unflushed >= FLUSH_EVERY_BYTES:
-            await self._flush(move)
-        if move.is_over or relocation.behind(current, future) > self.throttle.chunk_bytes:
+            is_near = await self._copy(move)
+            # As many files are open as there are turns, not as there are moves.
+            future.resources.files.forget_all()
+        if not is_near or move.is_over:
             return False
         move.near_at = self._clock.monotonic()
-        if not move.is_flushed:
+        if not self._is_promised(move):
+            self._promise(move)
+        elif not self._is_named(move):
+            await self._wait(move, WAIT_S)
+        elif move.unflushed <= CHUNK_BYTES or move.is_flushed_again:
+            return self._finish(move)
+        return False
+
+    async def _copy(self, move: _Move) -> bool:
+        """A chunk, flushed now and then, and for the end. Returns whether nearly all is there, and on disk."""
+        await self._copy_chunk(move)
+        if move.is_over:
+            return False
+        is_near = relocation.behind(move.partition.log, move.future) <= self.throttle.chunk_bytes
+        if is_near and not move.is_flushed:
             self._copy_rest(move)
             await self._flush(move)
             move.is_flushed = True
-        elif not self._is_promised(move):
-            self._promise(move)
-        elif self._is_named(move):
-            if move.unflushed <= CHUNK_BYTES or move.is_flushed_again:
-                return self._finish(move)
+            return False
+        is_last = is_near and self._is_promised(move) and self._is_named(move)
+        if is_last and move.unflushed > CHUNK_BYTES and not move.is_flushed_again:
             await self._flush(move)
             move.is_flushed_again = True
-        else:
-            await self._wait(move, WAIT_S)
-        return False
+            return False
+        if move.unflushed >= FLUSH_EVERY_BYTES:
+            await self._flush(move)
+        return is_near
 
     async def _copy_chunk(self, move: _Move) -> None:
         current, future = move.partition.log, move.future

@@ -82,7 +82,7 @@ class Placement:
             # One of a former topic of that name is a log that the last process left.
             known = [] if log is None else [log.directory]
             was_there = [path for path in self._logs.left_by_last_process(key) if path not in known]
-            if was_there and not self._may_lie_offline(named):
+            if was_there and not self._may_lie_offline(decision):
                 self.lost[key] = f"its log is not there, and was in {was_there[0]}"
         elif found and named == DIRECTORY_LOST and self._others_with_all(decision):
             # The last process was copying it anew and did not finish. (One that has nobody to copy it
@@ -138,7 +138,7 @@ class Placement:
                 self._wait_for_disk(key)
             elif is_named:
                 self._promote(key, is_sure=is_whole(future) or len(decision.replicas) == 1)
-            elif self._may_lie_offline(named):
+            elif self._may_lie_offline(decision):
                 self._logs.abandon_future(key)
             else:
                 self._set_future_aside(key, "the log that it was copied from is gone")
@@ -242,8 +242,9 @@ class Placement:
         except (LogDirError, KafkaError) as error:
             logger.error("replica has no log partition=%s-%d error=%s", *key, error)
             named = self._named_directory(topic.partitions[number])
-            # Where the metadata says that it lies, unless it says that of no disk.
-            directory = DIRECTORY_LOST if named in NOWHERE_YET else named
+            # Where the metadata says that it lies, unless it says that of no disk, or of one where it is not.
+            is_there = named not in NOWHERE_YET and not self._is_online(named)
+            directory = named if is_there else DIRECTORY_LOST
             self.offline[key] = OfflineReplica(str(error), directory)
             return None
 
@@ -252,9 +253,10 @@ class Placement:
         wanted = []
         for topic, number in replicas:
             key = TopicPartition(topic.name, number)
-            named = self._named_directory(topic.partitions[number])
-            if not self.is_unavailable(key) and not self._may_lie_offline(named):
-                directory = self._logs.preferred.get(key) or self._directory_with(named)
+            decision = topic.partitions[number]
+            if not self.is_unavailable(key) and not self._may_lie_offline(decision):
+                named = self._directory_with(self._named_directory(decision))
+                directory = self._logs.preferred.get(key) or named
                 wanted.append((key, topic.id, directory))
         return self._logs.directories_plan(wanted)
 
@@ -263,8 +265,9 @@ class Placement:
 
     def _create_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:
         """Where an operator wants it, or where the metadata says that it lies, if it does; else the log manager chooses."""
-        named = self._named_directory(topic.partitions[number])
-        if self._may_lie_offline(named):
+        decision = topic.partitions[number]
+        named = self._named_directory(decision)
+        if self._may_lie_offline(decision):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "it may lie on a disk that is offline")
         directory = self._directory_with(named)
         preferred = self._logs.preferred.pop(TopicPartition(topic.name, number), None)
@@ -327,11 +330,15 @@ class Placement:
     def _named_directory(self, decision: PartitionImage) -> UUID:
         return decision.directories[decision.replicas.index(self._node_id)]
 
-    def _may_lie_offline(self, named: UUID) -> bool:
+    def _may_lie_offline(self, decision: PartitionImage) -> bool:
         """Whether a replica whose log is not among those that were found may be on a disk that failed."""
-        offline = self._logs.offline_directories
-        if not offline or (self.is_started and named in NOWHERE_YET):
+        named = self._named_directory(decision)
+        if not self._logs.offline_directories or (self.is_started and named in NOWHERE_YET):
             return False
-        return not any(
-            id == named for path, id in self._logs.directory_ids.items() if path not in offline
-        )
+        # At the start also where the metadata names another disk: a move to there may have been given up since.
+        is_sought = not self.is_started and self._may_hold_more(decision)
+        return is_sought or not self._is_online(named)
+
+    def _is_online(self, id: UUID) -> bool:
+        path = self._directory_with(id)
+        return path is not None and path not in self._logs.offline_directories

@@ -122,6 +122,8 @@ class RunOptions:
         is_plain = not (has_other_disks or options.first_voters or options.upgrades_voters)
         if is_plain and chance.random() < directories.RATE:
             directories.give_two(options.settings, options.faults, chance)
+            if options.groups is not None:
+                options.faults.leave_out(*EXPIRING)
         chance = random.Random(f"{seed}/event log")
         if chance.random() < EVENT_LOG_RATE:
             options.write_events(chance)
