@@ -168,3 +168,39 @@ def test_a_move_that_cannot_keep_its_promise_takes_it_back(
         await until(lambda: partition.log.directory == other and lies_in(other))
 
     with_one_replica(tmp_path, test)
+
+
+def test_many_moves_together_keep_to_the_rate_of_one(tmp_path: Path) -> None:
+    """All that waited for the throttle wake at the same time."""
+
+    async def run() -> None:
+        a, b = tmp_path / "a", tmp_path / "b"
+        node, channel = await alone(tmp_path, log_dirs=f"{a},{b}")
+        try:
+            await create(channel, "t", [[1]] * 100)
+            assert node.broker is not None
+            moves, partitions = node.broker.moves, node.broker.replicas.partitions
+            keys = [TopicPartition("t", number) for number in range(100)]
+            await until(lambda: all(k in partitions and partitions[k].leadership for k in keys))
+            batch = build([Record(0, 1000, b"k", b"v" * 5000, ())])
+            for key in keys:
+                partitions[key].log.append_as_leader(memoryview(bytearray(batch)), 0, 0)
+            moves.throttle.rate = 20_000
+            began = time.monotonic()
+            for key in keys:
+                at = partitions[key].log.directory
+                moves.alter(key, str(b) if at == str(a) else str(a))
+
+            def copied() -> int:
+                """Batches."""
+                futures = node.logs.futures.values() if node.logs is not None else ()
+                return len(keys) - len(moves.under_way) + sum(log.log_end for log in futures)
+
+            await until(lambda: copied() >= 10)
+            allowed = 20_000 * (time.monotonic() - began) + 3 * len(batch)
+            assert copied() * len(batch) <= allowed
+        finally:
+            channel.close()
+            await node.stop()
+
+    asyncio.run(run())

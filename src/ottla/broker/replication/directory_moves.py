@@ -231,6 +231,8 @@ class DirectoryMoves(ReplicaListener):
             await self._wait(move, rest_s)
             return False
         async with self._turns:
+            if self.throttle.rest(self._clock.monotonic()) > 0.0:
+                return False  # of those that waited together, others had their turn first
             is_near = await self._copy(move)
             # As many files are open as there are turns, not as there are moves.
             future.resources.files.forget_all()
