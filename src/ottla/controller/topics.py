@@ -13,6 +13,7 @@ from uuid import UUID
 from ottla.config import TOPIC_SETTINGS
 from ottla.controller import placement
 from ottla.controller.draft import RECORDS_PER_COMMAND_MAX, Draft
+from ottla.controller.elections import PartitionAssignment
 from ottla.controller.placement import PlaceableBroker, Replicas
 from ottla.metadata.image import TopicImage
 from ottla.metadata.records import (
@@ -383,7 +384,7 @@ def _additional(
             )
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, why)
     additional = request.count - present
-    factor = len(topic.partitions[0].replicas)
+    factor = len(PartitionAssignment.of(topic.partitions[0]).target)  # it may be on its way
     if request.assignments is None:
         _limit_partitions(additional)
         start = placement.start_after(brokers, topic.partitions[0].replicas[0])

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from ottla.console.model.rows import Place
-from ottla.console.watch.asking import LINGER_S, TOPICS, Interest, Interests, Turns
+from ottla.console.watch.asking import LINGER_S, TOPICS, Interest, Interests, PlaceTurns
 from ottla.console.watch.polling import BACKOFF_MAX_S, DENIED_S, Poll
 from ottla.sim.engine.loop import SimLoop
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -161,7 +161,7 @@ def test_what_a_user_has_no_right_to_is_forgotten(code: ErrorCode, forgotten: in
 
 
 def test_of_more_places_than_are_asked_at_a_time_each_has_its_turn() -> None:
-    turns = Turns(2)
+    turns = PlaceTurns(2)
     wanted: list[Place] = [("a", 0), ("b", 0), ("c", 0)]
     assert [turns.next(wanted) for _ in range(3)] == [
         [("a", 0), ("b", 0)],

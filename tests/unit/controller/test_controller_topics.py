@@ -9,6 +9,7 @@ from controller_world import World, directory
 
 from ottla.controller.configs import ConfigChange, ConfigChanges
 from ottla.controller.quotas import QuotaChange, QuotaChanges
+from ottla.controller.reassignments import ReassignedPartition
 from ottla.controller.topics import MorePartitions, NewTopic
 from ottla.metadata.records import (
     BROKER_RESOURCE,
@@ -251,6 +252,16 @@ def test_more_partitions_continue_the_round_of_the_topic() -> None:
     world.controller.create_partitions([MorePartitions("t", 4)])
     replicas = [p.replicas for p in world.image.topics["t"].partitions]
     assert replicas == [(2, 3), (3, 1), (1, 2), (2, 3)]
+
+
+def test_more_partitions_get_as_many_replicas_as_the_first_will_have() -> None:
+    """While it moves it has the old ones and the new ones."""
+    world = World(1, 2, 3, 4)
+    world.topic(assignments=((0, (1, 2)),), partitions=-1, factor=-1)
+    world.controller.alter_reassignments([ReassignedPartition("t", 0, (3, 4))])
+    assert len(world.partition().replicas) == 4
+    world.controller.create_partitions([MorePartitions("t", 3)])
+    assert [len(each.replicas) for each in world.image.topics["t"].partitions] == [4, 2, 2]
 
 
 def test_more_partitions_are_refused_where_they_make_no_sense() -> None:

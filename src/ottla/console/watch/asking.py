@@ -89,7 +89,7 @@ class Interests:
         return self._until
 
 
-class Turns:
+class PlaceTurns:
     """Of more places than are asked at a time, each has its turn: nobody is kept from an answer by those before it."""
 
     def __init__(self, at_a_time: int) -> None:

@@ -12,7 +12,7 @@ from ottla.client.loads import cluster_loads
 from ottla.client.model import ReplicaOffsets
 from ottla.console.model.flow import CLUSTER, FlowRates
 from ottla.console.model.rows import DiskRow, EndsRow, EpochRow, Place, ReplicaRow
-from ottla.console.watch.asking import AT_ONCE_MAX, TOPICS, Asking, Turns
+from ottla.console.watch.asking import AT_ONCE_MAX, TOPICS, Asking, PlaceTurns
 from ottla.console.watch.metrics_page import read_page
 from ottla.console.watch.polling import LOST, Poll, lacks_right
 from ottla.wire.errors import KafkaError
@@ -42,7 +42,7 @@ class FlowQuestions:
         """Where brokers serve metrics; None: nowhere."""
         self._pages_ms: dict[int, int] = {}
         self._looked_at: set[Place] = set()
-        self._turns = Turns(PLACES_MAX)
+        self._turns = PlaceTurns(PLACES_MAX)
         self._epochs_of: dict[Place, tuple[int, int]] = {}
         """Leader and leader epoch for which the epochs of a partition were asked."""
 
