@@ -174,6 +174,26 @@ def test_the_command_ends_when_its_replica_will_never_come(
     assert running.returncode != 0 and b"the topic deleted" in told, told
 
 
+def test_the_command_ends_when_its_broker_gives_the_move_up_again_and_again(
+    cluster: ProcessCluster, tmp_path: Path
+) -> None:
+    filled(cluster, "damaged", 30, [1])
+    current, other = other_directory(cluster, 1, "damaged")
+    first = min((current / "damaged-0").glob("*.log"))
+    with first.open("r+b") as file:
+        file.seek(BATCH // 2)
+        file.write(b"not what its producer wrote")
+    row = {"topic": "damaged", "partition": 0, "replicas": [1], "log_dirs": [str(other)]}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [row]}))
+    command = [str(OTTLA), "reassign", "execute", str(plan), "-b", cluster.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0 and "gave it up each time" in done.stderr, done.stderr
+    log = cluster.nodes[1].log.read_text()
+    assert log.count("moving replica partition=damaged-0") == 4, "once before it watches"
+    assert place(cluster, 1, "damaged") == {str(current): False}
+
+
 def test_the_doctor_is_not_confused_by_a_future_log(cluster: ProcessCluster) -> None:
     filled(cluster, "looked-at", 20, [2])
     _, other = other_directory(cluster, 2, "looked-at")

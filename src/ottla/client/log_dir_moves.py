@@ -7,6 +7,7 @@ that wish, so whoever carries moves out asks again until every replica lies wher
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -27,6 +28,14 @@ NOT_COMING = KafkaError(
 )
 
 
+TRIES = 3
+GIVEN_UP = KafkaError(
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    f"the broker began this move {TRIES} times, and gave it up each time. Its log says why, and so does"
+    " ottla events --kind directory_move",
+)
+
+
 class LogDirRefused(Exception):
     """A broker does not move a replica there."""
 
@@ -44,7 +53,6 @@ class LogDirState(NamedTuple):
 
 class LogDirMoves:
     def __init__(self, client: Client) -> None:
-        self._client = client
         self._client = client
         self._admin = Admin(client)
 
@@ -92,14 +100,23 @@ class LogDirMoves:
 
     async def run(self, moves: Mapping[Replica, str]) -> AsyncIterator[int]:
         """Until all are done. Says how many are left. A broker that is down is waited for, one that is no part of the cluster
-        any more is not."""
+        any more is not. LogDirRefused also if a broker gives a move up again and again."""
+        begun: Counter[Replica] = Counter()
         known = {each.id for each in (await self._client.describe_cluster()).brokers}
         moves = {each: path for each, path in moves.items() if each[0] in known}
         while left := await self.left(moves):
             states = await self.states(left)
-            for replica in await self._not_coming([each for each in left if not any(states[each])]):
+            away = [each for each in left if not any(states[each])]
+            for replica in await self._not_coming(away):
                 raise LogDirRefused(replica, left[replica], NOT_COMING)
-            await self.ask({each: path for each, path in left.items() if states[each][1] != path})
+            still = {each: path for each, path in left.items() if states[each].future != path}
+            for replica, path in still.items():
+                if begun[replica] >= TRIES:
+                    raise LogDirRefused(replica, path, GIVEN_UP)
+            await self.ask(still)
+            begun.update(still.keys())
+            for replica in away:
+                del begun[replica]  # a restart forgets what was asked for: that is no failure
             yield len(left)
             await asyncio.sleep(POLL_S)
         yield 0
