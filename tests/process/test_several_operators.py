@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewTopic, ResourceType
 
+from ottla.client.blocking import BlockingClient
+from ottla.client.reassigning import MoveRefused, Reassigner
 from support.by_commands import CommandedCluster
 from support.cluster import wait_until
 
@@ -133,6 +137,58 @@ def test_a_topic_that_is_deleted_meanwhile_holds_up_no_other(
     for topic in (kept, last):
         assert 4 not in cluster.partitions(topic)[0]
     cluster.ran("brokers", "drain", 4, "--undo")
+
+
+def interrupt(running: subprocess.Popen[str]) -> str:
+    running.send_signal(signal.SIGINT)
+    return running.communicate(timeout=60)[1]
+
+
+def test_plans_and_the_way_back_of_what_moves_keep_the_number_of_replicas(
+    cluster: CommandedCluster, tmp_path: Path
+) -> None:
+    topic = cluster.create("factor", [[1, 2]])
+    cluster.fill(topic, 4)
+    file = proposal(tmp_path / "file.json", {(topic, 0): [3, 4]})
+    back, late, made = (tmp_path / name for name in ("back.json", "late.json", "made.json"))
+
+    def replicas(path: Path) -> list[int]:
+        return json.loads(path.read_text())["partitions"][0]["replicas"]
+
+    words = ("reassign", "execute", file, "--throttle", "100k", "--rollback")
+    interrupt(cluster.moving(*words, back))
+    assert replicas(back) == [1, 2]
+    assert "back.json stays" in interrupt(cluster.moving(*words, back)), "the same command again"
+    interrupt(cluster.moving(*words, late))
+    assert replicas(back) == replicas(late) == [1, 2]
+    files = ("--topics", topic, "--brokers", "3,4", "--to", made, "--rollback", tmp_path / "b.json")
+    cluster.last("reassign", "generate", *files)
+    assert sorted(replicas(made)) == [3, 4]
+    assert replicas(tmp_path / "b.json") == [1, 2]
+    others = proposal(tmp_path / "others.json", {(topic, 0): [1, 4]})
+    cluster.refused("reassign", "execute", others, "--rollback", back)
+    cluster.last("reassign", "execute", back, "--throttle", "none")
+    assert cluster.partitions(topic) == {0: [1, 2]}
+    assert cluster.throttles(topic) == []
+
+
+def test_a_plan_that_was_overtaken_is_refused_rather_than_change_the_number_of_replicas(
+    cluster: CommandedCluster,
+) -> None:
+    topic = cluster.create("overtaken", [[1, 2]])
+    address = [("127.0.0.1", int(cluster.bootstrap.split(",")[0].split(":")[1]))]
+
+    async def run(*, keep_factor: bool) -> None:
+        moves = Reassigner(blocking.client)
+        async for _ in moves.run({(topic, 0): [1, 2, 3]}, None, keep_factor=keep_factor):
+            pass
+
+    with BlockingClient(address) as blocking:
+        with pytest.raises(MoveRefused, match="replication factor"):
+            blocking.run(run(keep_factor=True))
+        assert cluster.partitions(topic) == {0: [1, 2]}
+        blocking.run(run(keep_factor=False))
+    assert cluster.partitions(topic) == {0: [1, 2, 3]}
 
 
 @pytest.mark.slow

@@ -140,12 +140,12 @@ def _apply(
 
 def _go_on(blocking: BlockingClient, throttle: str, at_once: int, format: Format) -> None:
     """With what was begun before, by an interrupted command like this one or by somebody else."""
-    from ottla.client.reassigning import Reassigner, goal_of
+    from ottla.client.reassigning import Reassigner
 
     active = blocking.run(Reassigner(blocking.client).active())
     if active:
         warn(f"{count_of(len(active), 'partition')} are being moved already: these come first")
-        targets = {place: goal_of(change) for place, change in active.items()}
+        targets = {place: change.goal for place, change in active.items()}
         _carry_out(blocking, targets, throttle, at_once, format)
 
 

@@ -265,7 +265,7 @@ def _drain(
 def _goes_elsewhere(situation: Situation, id: int, down: Sequence[int]) -> bool:
     from ottla.balance.departures import settled, too_few
 
-    brokers, partitions = situation.picture
+    brokers, partitions, _ = situation.picture
     # Their moves will be cancelled first.
     if too_few(_without(brokers, down), settled(partitions, situation.starts), id) is None:
         return True
@@ -290,7 +290,7 @@ def _drain_plan(
     from ottla.balance.planner import Impossible
 
     living = command.standings().living
-    brokers, partitions = situation.picture
+    brokers, partitions, _ = situation.picture
     few = too_few(brokers, partitions, id)
     if few is not None:
         left = f"brokers {', '.join(map(str, few.left))}" if few.left else "no broker"
@@ -879,5 +879,5 @@ def _succession(situation: Situation, id: int, successor: int) -> BalancePlan:
     from ottla.balance.departures import succession_plan
     from ottla.balance.plan_json import tolerance_of
 
-    brokers, partitions = situation.picture
+    brokers, partitions, _ = situation.picture
     return succession_plan(brokers, partitions, id, successor, tolerance_of(10.0))

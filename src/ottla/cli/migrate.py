@@ -280,7 +280,7 @@ def _plan(command: _Migrate, to: Kind, tolerance: float) -> tuple[BalancePlan, S
     from ottla.cli.load_tables import make_plan
 
     situation = command.situation()
-    brokers, partitions = situation.picture
+    brokers, partitions, _ = situation.picture
     mine = set(command.of_kind(to))
     plan = make_plan(_of_one_kind(brokers, mine), partitions, tolerance_of(tolerance))
     return plan, situation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.balance.model import BalancePlan
     from ottla.client import BlockingClient
     from ottla.client.admin import Place
+    from ottla.client.model import Reassignment
     from ottla.client.move_pace import Throttle
     from ottla.client.reassigning import MoveProgress, Reassigner
     from ottla.client.reassignment_file import ReassignmentFile
@@ -117,7 +118,12 @@ def generate(
         picture = blocking.run(cluster_picture(blocking.client, names, rates))
         partitions = [each._replace(factor=factor) for each in picture.partitions]
         plan = make_plan(picture.within(ids), partitions, tolerance_of(tolerance))
-        before = {each.place: each.replicas for each in partitions}
+        before = _before_moves({each.place: each.replicas for each in partitions}, picture.moving)
+        if moving := before.keys() & picture.moving.keys():
+            warn(
+                f"{count_of(len(moving), 'partition')} are being moved: the proposal begins where they will be, the way back"
+                " leads to where they were"
+            )
         directories = blocking.run(LogDirMoves(blocking.client).directories_of(before))
     after = {change.place: change.after for change in plan.changes}
     proposal = written({each.place: after.get(each.place, each.replicas) for each in partitions})
@@ -137,6 +143,9 @@ def execute(
         Path | None,
         typer.Option("--rollback", help="Write the present assignment there first."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the file of the rollback.")
+    ] = False,
     additional: Annotated[
         bool, typer.Option("--additional", help="Also while other partitions are being moved.")
     ] = False,
@@ -173,16 +182,37 @@ def execute(
             _show_plan(_as_plan(blocking, plan), format, {"dry_run": True})
             warn_of_shortages(blocking, moves, plan.targets)
             return
+        active = blocking.run(moves.active())
+        goes_on = any(
+            place in active and active[place].goal == tuple(wanted)
+            for place, wanted in plan.targets.items()
+        )
+        keeps = rollback is not None and rollback.exists() and not force
+        if keeps and not goes_on:
+            raise Failure(f"{rollback} exists already (--force overwrites it)", CONFLICT)
         tidy_up(blocking)
-        _require_free(blocking, moves, plan, additional)
-        if rollback is not None:
+        _require_free(active, plan, additional)
+        if keeps:
+            warn(f"these moves go on: {rollback} stays, as the way back to where they began")
+        elif rollback is not None:
             names = {topic for topic, _ in plan.targets}
             current = blocking.run(moves.partitions(names))
-            present = {p: current[p].replicas for p in plan.targets if p in current}
+            present = _before_moves(
+                {p: current[p].replicas for p in plan.targets if p in current}, active
+            )
             directories = blocking.run(LogDirMoves(blocking.client).directories_of(present))
             rollback.write_text(written(present, directories) + "\n")
         _ask_for_directories(blocking, plan)  # so that new replicas are made there
-        carry_out(blocking, moves, plan.targets, pace, format, at_once=at_once, again=_again(file))
+        carry_out(
+            blocking,
+            moves,
+            plan.targets,
+            pace,
+            format,
+            at_once=at_once,
+            keep_factor=False,
+            again=_again(file),
+        )
         _move_directories(blocking, plan, format)
 
 
@@ -210,7 +240,7 @@ def verify(
         active = blocking.run(moves.active())
         moving = {place: wanted for place, wanted in plan.targets.items() if place in active}
         if wait and moving:
-            carry_out(blocking, moves, moving, pace, format, again=_again(file))
+            carry_out(blocking, moves, moving, pace, format, keep_factor=False, again=_again(file))
             active = blocking.run(moves.active())
         if wait:
             _move_directories(blocking, plan, format)
@@ -414,10 +444,12 @@ def carry_out(
     *,
     again: str,
     at_once: int | None = None,
+    keep_factor: bool = True,
 ) -> None:
     """Move, show how far it is, and leave no throttle behind."""
     warn_of_shortages(blocking, moves, targets)
-    last = watch_moves(blocking, moves.run(targets, throttle, at_once=at_once), format, again)
+    run = moves.run(targets, throttle, at_once=at_once, keep_factor=keep_factor)
+    last = watch_moves(blocking, run, format, again)
     done = 0 if last is None else len(last.partitions)
     gone = len(targets) - done
     if format is Format.json:
@@ -535,14 +567,20 @@ def mention_left_over(blocking: BlockingClient) -> None:
         )
 
 
-def _require_free(
-    blocking: BlockingClient, moves: Reassigner, plan: ReassignmentFile, additional: bool
-) -> None:
+def _before_moves(
+    replicas: Mapping[Place, Sequence[int]], active: Mapping[Place, Reassignment]
+) -> dict[Place, Sequence[int]]:
+    """The way back: a partition that is being moved has its new replicas, too, and must lose them."""
+    return {
+        place: active[place].start if place in active else present
+        for place, present in replicas.items()
+    }
+
+
+def _require_free(active: Collection[Place], plan: ReassignmentFile, additional: bool) -> None:
     """Nothing else is being moved, unless that is meant. What this file asks for may go on."""
     others = [
-        f"{topic}-{number}"
-        for topic, number in blocking.run(moves.active())
-        if (topic, number) not in plan.targets
+        f"{topic}-{number}" for topic, number in active if (topic, number) not in plan.targets
     ]
     if others and not additional:
         raise Failure(

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.balance.departures import settled
 from ottla.client.admin import BROKER, Admin, DescribedPartition, DescribedTopic, Place
 from ottla.client.client import Client
 from ottla.client.cluster_picture import ClusterPicture, cluster_picture
@@ -27,7 +26,6 @@ from ottla.client.reassigning import (
     MoveProgress,
     PartitionMove,
     Reassigner,
-    goal_of,
 )
 from ottla.client.throttled_moves import Copying
 from ottla.wire.apis import ApiKey
@@ -51,9 +49,8 @@ class Situation(NamedTuple):
     """What a plan is made from."""
 
     picture: ClusterPicture
-    """As it will be when the moves that go on are over."""
     moving: Mapping[Place, tuple[int, ...]]
-    """These moves: where the replicas will be."""
+    """The moves that go on: where the replicas will be."""
     starts: Mapping[Place, tuple[int, ...]]
     """The same moves: where the replicas were."""
 
@@ -93,16 +90,11 @@ class BrokerChanges:
         return Standings(known, frozenset(living))
 
     async def situation(self) -> Situation:
-        active = await self.moves.active()
         rates = await patiently(lambda: partition_rates(self._client))
         picture = await patiently(lambda: cluster_picture(self._client, None, rates))
-        ends = {place: goal_of(change) for place, change in active.items()}
-        starts = {
-            place: tuple(id for id in change.replicas if id not in change.adding)
-            for place, change in active.items()
-        }
-        after = picture._replace(partitions=settled(picture.partitions, ends))
-        return Situation(after, ends, starts)
+        ends = {place: change.goal for place, change in picture.moving.items()}
+        starts = {place: change.start for place, change in picture.moving.items()}
+        return Situation(picture, ends, starts)
 
     async def partitions_on(self, id: int) -> dict[Place, DescribedPartition]:
         """Partitions of which a broker has a replica, or is about to get one."""

@@ -1,5 +1,8 @@
 """A cluster as the planner sees it: brokers with racks and disks, partitions with their bytes and their traffic.
 
+A partition that is being moved has its old and its new replicas meanwhile. Plans take it as it will be at the end: else they
+would take all of them for its replicas, and keep them.
+
 Everything but the traffic comes through Kafka's protocol. The traffic is what ottla's brokers measure; of other brokers
 it is unknown, and plans balance the rest.
 """
@@ -10,10 +13,12 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from ottla.balance.departures import settled
 from ottla.balance.model import BalancedBroker, BalancedPartition, Standing
 from ottla.client.admin import Admin, DescribedTopic, LogDir, Place
 from ottla.client.client import Client
 from ottla.client.connections import Unreachable
+from ottla.client.model import Reassignment
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import UNLISTED_TOPICS
 
@@ -23,6 +28,9 @@ PATIENCE_S = 5.0
 class ClusterPicture(NamedTuple):
     brokers: list[BalancedBroker]
     partitions: list[BalancedPartition]
+    """As they will be when the moves that go on are over."""
+    moving: Mapping[Place, Reassignment]
+    """These moves."""
 
     @property
     def members(self) -> list[BalancedBroker]:
@@ -50,6 +58,7 @@ async def cluster_picture(
 ) -> ClusterPicture:
     """Of these topics, or of all, internal ones too. KafkaError if one does not exist."""
     admin = Admin(client)
+    moving = await _moving(client)
     cluster = await client.describe_cluster()
     living = {each.id for each in (await client.metadata([])).brokers}
     dirs = await _log_dirs(admin, sorted(living))
@@ -83,7 +92,13 @@ async def cluster_picture(
         for topic in await _topics(admin, topics)
         for each in topic.partitions
     ]
-    return ClusterPicture(brokers, partitions)
+    moving |= await _moving(client)  # also what has begun while the replicas were asked for
+    ends = {place: change.goal for place, change in moving.items()}
+    return ClusterPicture(brokers, settled(partitions, ends), moving)
+
+
+async def _moving(client: Client) -> dict[Place, Reassignment]:
+    return {(each.topic, each.partition): each for each in await client.reassignments()}
 
 
 async def _topics(admin: Admin, wanted: Collection[str] | None) -> list[DescribedTopic]:

@@ -50,6 +50,16 @@ class Reassignment(NamedTuple):
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
+    @property
+    def goal(self) -> tuple[int, ...]:
+        """Where it leads to."""
+        return tuple(id for id in self.replicas if id not in self.removing)
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """Where the replicas were, and are again if it is cancelled."""
+        return tuple(id for id in self.replicas if id not in self.adding)
+
 
 class Metadata(NamedTuple):
     cluster_id: str | None

@@ -300,9 +300,11 @@ class Reassigner:
         throttle: Throttle,
         *,
         at_once: int | None = None,
+        keep_factor: bool = True,
     ) -> AsyncIterator[MoveProgress]:
         """Do all of this, and say now and then how far it is. If the caller stops listening, the moves that were started
-        go on under their throttle, until another command ends it."""
+        go on under their throttle, until another command ends it. `keep_factor`: a plan that was overtaken by other moves
+        is refused rather than change the number of replicas."""
         current = await self.partitions({topic for topic, _ in targets})
         missing = [place for place in targets if place not in current]
         if missing:
@@ -310,7 +312,7 @@ class Reassigner:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise KafkaError(code, f"there is no partition {topic}-{number}")
         await self._require_known({id for each in targets.values() for id in each}, current)
-        run = _Run(self, self._client, targets, current, throttle, at_once)
+        run = _Run(self, self._client, targets, current, throttle, at_once, keep_factor)
         try:
             await run.prepare()
             async for progress in run.watch():
@@ -333,9 +335,11 @@ class Reassigner:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {id} is no broker of this cluster"
             )
 
-    async def start(self, targets: Mapping[Place, Sequence[int]]) -> dict[Place, KafkaError]:
+    async def start(
+        self, targets: Mapping[Place, Sequence[int]], *, keep_factor: bool
+    ) -> dict[Place, KafkaError]:
         """Returns what the controller refuses to move."""
-        outcomes = await patiently(lambda: self._admin.reassign(targets))
+        outcomes = await patiently(lambda: self._admin.reassign(targets, keep_factor=keep_factor))
         return {place: error for place, error in outcomes.items() if error is not None}
 
 
@@ -350,11 +354,13 @@ class _Run:
         current: Mapping[Place, DescribedPartition],
         throttle: Throttle,
         at_once: int | None,
+        keep_factor: bool,
     ) -> None:
         self._moves = moves
         self._targets = targets
         self._current = current
         self._at_once = at_once
+        self._keep_factor = keep_factor
         self._adding = {
             place: set(replicas) - set(current[place].replicas)
             for place, replicas in targets.items()
@@ -382,7 +388,7 @@ class _Run:
         for place, replicas in sorted(self._targets.items()):
             change = active.get(place)
             wanted = tuple(replicas)
-            if change is not None and goal_of(change) == wanted:
+            if change is not None and change.goal == wanted:
                 self._started.add(place)
             elif change is not None or self._current[place].replicas != wanted:
                 self._pending.append(place)
@@ -429,7 +435,8 @@ class _Run:
         if not chosen:
             return False
         await self._cover(chosen, active)
-        refused = await self._moves.start({place: self._targets[place] for place in chosen})
+        wanted = {place: self._targets[place] for place in chosen}
+        refused = await self._moves.start(wanted, keep_factor=self._keep_factor)
         self._gone |= {place for place, error in refused.items() if error.code is GONE}
         self._refused |= {
             place: error for place, error in refused.items() if error.code is not GONE
@@ -503,11 +510,6 @@ class _Run:
 
     def _is_there(self, place: Place, now: Mapping[Place, DescribedPartition]) -> bool:
         return place in now and now[place].replicas == tuple(self._targets[place])
-
-
-def goal_of(change: Reassignment) -> tuple[int, ...]:
-    """Where a reassignment leads to."""
-    return tuple(id for id in change.replicas if id not in change.removing)
 
 
 def _check(outcomes: Mapping[Place, Outcome], fine: ErrorCode) -> None:

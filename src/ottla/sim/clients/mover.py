@@ -22,7 +22,6 @@ from ottla.client.client import Client
 from ottla.client.cluster_picture import ClusterPicture, cluster_picture
 from ottla.client.connections import Address, BrokerConnections, Unreachable
 from ottla.client.loads import partition_rates
-from ottla.client.move_pace import Throttle
 from ottla.client.reassigning import MoveRefused, MovesUndone, Reassigner
 from ottla.sim.clients.logins import SimUser, log_in
 from ottla.sim.engine.world import SimHost
@@ -143,7 +142,8 @@ class Mover:
         """What a broker has that is away goes to others. Nothing may fail."""
         async with self._client(30.0) as client:
             targets = _drained(await cluster_picture(client), broker)
-            return await self._move(Reassigner(client), targets, None, None)
+            order = MoveOrder(DRAIN, broker)
+            return await self._move(Reassigner(client), targets, order)
 
     async def at_last(self, order: MoveOrder | None) -> Mapping[Place, Sequence[int]]:
         """When all is healed. Returns which replicas were wanted. Nothing may fail."""
@@ -185,8 +185,7 @@ class Mover:
         if order.kind == BALANCE and await moves.active():
             return {}  # as the command does
         targets = await self._plan(client, order)
-        throttle = CopyPace(0.0) if isinstance(order.throttle, str) else order.throttle
-        await self._move(moves, targets, throttle, order.at_once)
+        await self._move(moves, targets, order)
         mark(f"{order.kind} command done")
         return targets
 
@@ -194,12 +193,15 @@ class Mover:
         self,
         moves: Reassigner,
         targets: Mapping[Place, Sequence[int]],
-        throttle: Throttle,
-        at_once: int | None,
+        order: MoveOrder,
     ) -> Mapping[Place, Sequence[int]]:
+        throttle = CopyPace(0.0) if isinstance(order.throttle, str) else order.throttle
+        keep_factor = order.kind == BALANCE  # a drain with too few brokers asks for fewer replicas
         if targets:
             self._checker.commanded(targets)
-            async for _ in moves.run(targets, throttle, at_once=at_once):
+            async for _ in moves.run(
+                targets, throttle, at_once=order.at_once, keep_factor=keep_factor
+            ):
                 pass
             self._checker.command_ended(targets)
         return targets
@@ -218,7 +220,7 @@ class Mover:
 
 def _drained(picture: ClusterPicture, broker: int) -> dict[Place, tuple[int, ...]]:
     """As `ottla brokers drain` plans it. Where too few brokers are left, `ottla reassign generate` with fewer replicas."""
-    brokers, partitions = picture
+    brokers, partitions, _ = picture
     if departures.too_few(brokers, partitions, broker) is None:
         made = departures.drain_plan(brokers, partitions, broker, TOLERANCE)
     else:
