@@ -191,6 +191,28 @@ def test_a_plan_that_was_overtaken_is_refused_rather_than_change_the_number_of_r
     assert cluster.partitions(topic) == {0: [1, 2, 3]}
 
 
+def test_a_drain_whose_broker_dies_with_the_only_copy_says_so_and_ends(
+    cluster: CommandedCluster,
+) -> None:
+    cluster.last("brokers", "drain", 4, "--throttle", "none")
+    cluster.last("brokers", "drain", 4, "--undo")
+    topic = cluster.create("only", [[4]])
+    cluster.fill(topic, 4)
+    running = cluster.moving("brokers", "drain", 4, "--throttle", "300k", "--lost-after", 4)
+    cluster.last("nodes", "kill", 4)
+    out, errors = running.communicate(timeout=90)
+    assert running.returncode == 5, errors
+    assert "nobody else has all records of only-0" in errors
+    held = [json.loads(line).get("held_by") or "" for line in out.splitlines()]
+    assert any("only-0 has no leader to copy from until broker 4" in each for each in held), out
+    cluster.last("nodes", "start", 4)
+    wait_until(lambda: cluster.is_whole(topic), 30, "its only replica leads again")
+    cluster.last("brokers", "drain", 4, "--throttle", "none")
+    assert cluster.on(4) == []
+    assert cluster.throttles(topic) == []
+    cluster.last("brokers", "drain", 4, "--undo")
+
+
 @pytest.mark.slow
 def test_a_replaced_disk_is_filled_under_a_throttle_that_nobody_removes_meanwhile(
     cluster: CommandedCluster,

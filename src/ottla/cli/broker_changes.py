@@ -30,6 +30,7 @@ from ottla.cli.reassign import (
     parse_throttle,
     tidy_up,
     watch_moves,
+    what_goes_on,
 )
 from ottla.cli.settings import parse_configs
 
@@ -114,6 +115,9 @@ class ChangeCommand:
 
     def partitions_on(self, id: int) -> dict[Place, DescribedPartition]:
         return self.blocking.run(self.changes.partitions_on(id))
+
+    def only_copies(self, id: int) -> list[Place]:
+        return self.blocking.run(self.changes.only_copies(id))
 
     def show_plan(self, plan: BalancePlan, situation: Situation, **more: Any) -> None:
         from ottla.balance.plan_json import plan_as_json
@@ -218,7 +222,7 @@ def _drain(
     lost_after_s: float,
     share_racks: bool,
 ) -> None:
-    from ottla.client.broker_changes import DestinationLost
+    from ottla.client.broker_changes import DestinationLost, SourceLost
 
     _drain_plan(command, command.situation(), id, share_racks)  # fails if it cannot be
     cordon = command.blocking.run(command.changes.cordon(id))
@@ -243,9 +247,17 @@ def _drain(
         try:
             command.watch(
                 command.changes.drain_moves(
-                    targets, pace, at_once, lost_after_s, partial(_goes_elsewhere, situation, id)
+                    id,
+                    targets,
+                    pace,
+                    at_once,
+                    lost_after_s,
+                    partial(_goes_elsewhere, situation, id),
                 )
             )
+        except SourceLost:
+            warn(f"{what_goes_on(command.blocking)}; {command.again} carries on with it")
+            _require_other_copies(command, id)  # else it is back by now: go on
         except DestinationLost as error:
             warn(f"broker {error} is down: what was to go there goes elsewhere")
             command.blocking.run(command.changes.moves.cancel(error.places))
@@ -319,7 +331,7 @@ def _drain_plan(
 
 
 def _require_other_copies(command: ChangeCommand, id: int) -> None:
-    only = _with_no_other_copy(command, id)
+    only = command.only_copies(id)
     if only:
         raise Failure(
             f"broker {id} is down, and nobody else has all records of {_names(only)}. Start it again, if its disk is"
@@ -717,7 +729,7 @@ def _replace_disk(
     id = machine.id
     pace = parse_throttle(throttle)
     if id not in standings.living:
-        only = _with_no_other_copy(command, id)
+        only = command.only_copies(id)
         if only and not accept_loss:
             raise Failure(
                 f"nobody else has all records of {_names(only)}: with an empty disk they are lost. Start broker {id} with"
@@ -761,18 +773,9 @@ def _replace_disk(
     )
 
 
-def _with_no_other_copy(command: ChangeCommand, id: int) -> list[Place]:
-    """Partitions without a leader, whose records nobody else has all of."""
-    return [
-        place
-        for place, each in command.partitions_on(id).items()
-        if each.leader < 0 and set(each.isr) <= {id}
-    ]
-
-
 def _begin_anew(command: ChangeCommand, id: int) -> None:
     """What nobody has the records of gets a leader, as its operator has accepted."""
-    lost = _with_no_other_copy(command, id)
+    lost = command.only_copies(id)
     if not lost:
         return
     left = command.blocking.run(command.changes.elect_anyone(lost))

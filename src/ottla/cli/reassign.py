@@ -477,7 +477,7 @@ def watch_moves(
     """Show it to its end. After Ctrl-C what was begun goes on under its throttle, whatever command began it; `again`
     says how to go on with it."""
     from ottla.cli.move_bars import show_moves
-    from ottla.client.reassigning import MoveRefused, MovesUndone, Reassigner
+    from ottla.client.reassigning import MoveRefused, MovesUndone
 
     try:
         return blocking.run(show_moves(progress, format))
@@ -488,14 +488,19 @@ def watch_moves(
     except MovesUndone as error:
         raise Failure(str(error), CONFLICT) from None
     except KeyboardInterrupt:
-        moves = Reassigner(blocking.client)
-        tidy_up(blocking)
-        going_on = len(blocking.run(moves.going_on()))
-        what = "no move goes on, and no throttle is left"
-        if going_on:
-            what = f"{count_of(going_on, 'partition')} go on moving, under the throttle"
-        warn(f"interrupted: {what}; {again}")
+        warn(f"interrupted: {what_goes_on(blocking)}; {again}")
         raise
+
+
+def what_goes_on(blocking: BlockingClient) -> str:
+    """Without the command that watched it."""
+    from ottla.client.reassigning import Reassigner
+
+    tidy_up(blocking)
+    going_on = len(blocking.run(Reassigner(blocking.client).going_on()))
+    if not going_on:
+        return "no move goes on, and no throttle is left"
+    return f"{count_of(going_on, 'partition')} go on moving, under the throttle"
 
 
 def parse_throttle(text: str) -> Throttle:

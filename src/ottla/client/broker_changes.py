@@ -74,6 +74,10 @@ class DestinationLost(Exception):
         self.places = tuple(places)
 
 
+class SourceLost(Exception):
+    """The broker that is drained is down, and nobody else has all records of some partitions."""
+
+
 class BrokerChanges:
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -110,6 +114,14 @@ class BrokerChanges:
             }
 
         return await patiently(look)
+
+    async def only_copies(self, id: int) -> list[Place]:
+        """Partitions without a leader, whose records nobody else has all of."""
+        return [
+            place
+            for place, each in (await self.partitions_on(id)).items()
+            if each.leader < 0 and set(each.isr) <= {id}
+        ]
 
     async def wait_registered(self, id: int, timeout_s: float) -> bool:
         """Whether the broker lives, unfenced, within this time."""
@@ -198,22 +210,28 @@ class BrokerChanges:
 
     async def drain_moves(
         self,
+        id: int,
         targets: Mapping[Place, Sequence[int]],
         throttle: Throttle,
         at_once: int,
         lost_after_s: float,
         can_go_elsewhere: Callable[[Sequence[int]], bool],
     ) -> AsyncIterator[MoveProgress]:
-        """As `Reassigner.run`. DestinationLost if a broker that takes replicas is down for so long, and others can take them."""
+        """As `Reassigner.run`, away from a broker. SourceLost if that is down for so long, and others cannot be copied from;
+        DestinationLost if a broker that takes replicas is, and others can take them."""
         loop = asyncio.get_running_loop()
         down_since: dict[int, float] = {}
         async for progress in self.moves.run(targets, throttle, at_once=at_once):
             yield progress
             open_ = [place for place, each in progress.partitions.items() if not each.is_done]
-            wanted = {id for place in open_ for id in targets[place]}
-            living = (await self.standings()).living
-            down_since = {id: down_since.get(id, loop.time()) for id in sorted(wanted - living)}
-            lost = [id for id, since in down_since.items() if loop.time() - since >= lost_after_s]
+            wanted = {other for place in open_ for other in targets[place]}
+            down = {id, *wanted} - (await self.standings()).living
+            down_since = {each: down_since.get(each, loop.time()) for each in sorted(down)}
+            lost = [e for e, since in down_since.items() if loop.time() - since >= lost_after_s]
+            if id in lost:
+                if await self.only_copies(id):
+                    raise SourceLost
+                lost.remove(id)
             stuck = [place for place in open_ if set(lost) & set(targets[place])]
             if stuck:
                 if can_go_elsewhere(lost):

@@ -422,10 +422,16 @@ class _Run:
             )
             facts = self._pace.facts
             if not self._history.progress:
-                obstacle = disks.obstacle({id for place in open_ for id in self._adding[place]})
-                facts["held_by"] = obstacle or facts["held_by"]
+                facts["held_by"] = await self._obstacle(open_, disks) or facts["held_by"]
             yield progress._replace(**facts)
             await asyncio.sleep(POLL_S)
+
+    async def _obstacle(self, open_: Collection[Place], disks: Disks) -> str | None:
+        now = await self._moves.partitions({topic for topic, _ in open_}, gone_too=True)
+        sources = {place: now[place] for place in open_ if place in now}
+        return leaderless(sources) or disks.obstacle(
+            {id for place in open_ for id in self._adding[place]}
+        )
 
     async def _start_more(self, active: Mapping[Place, Reassignment]) -> bool:
         """Whether there was anything to start, and room for it."""
@@ -510,6 +516,17 @@ class _Run:
 
     def _is_there(self, place: Place, now: Mapping[Place, DescribedPartition]) -> bool:
         return place in now and now[place].replicas == tuple(self._targets[place])
+
+
+def leaderless(partitions: Mapping[Place, DescribedPartition]) -> str | None:
+    """What to say of partitions that nobody can copy."""
+    for (topic, number), each in sorted(partitions.items()):
+        if each.leader < 0:
+            name = f"{topic}-{number}"
+            have = ", ".join(map(str, sorted({*each.isr, *(each.elr or ())})))
+            until = f" until broker {have}, which has its records, is back" if have else ""
+            return f"{name} has no leader to copy from{until} (ottla explain {name})"
+    return None
 
 
 def _check(outcomes: Mapping[Place, Outcome], fine: ErrorCode) -> None:

@@ -11,11 +11,12 @@ import pytest
 from ottla.balance.pace import CopyPace
 from ottla.cli.errors import Failure
 from ottla.cli.reassign import parse_throttle
+from ottla.client.admin import DescribedPartition
 from ottla.client.http_pages import metrics_address
 from ottla.client.model import Reassignment
 from ottla.client.move_pace import TOLD_AFTER_S, patiently
 from ottla.client.produce_latency import p99, read_buckets
-from ottla.client.reassigning import MoveProgress, PartitionMove
+from ottla.client.reassigning import MoveProgress, PartitionMove, leaderless
 from ottla.client.reassignment_file import BadReassignmentFile, read, written
 from ottla.client.throttled_moves import Copying, NamedReplicas, copying
 
@@ -164,3 +165,24 @@ def test_P39_a_throttle_names_pairs_of_partition_and_broker() -> None:
     )
     assert not names.without(names)
     assert NamedReplicas(frozenset({"*"}), frozenset()).has_all
+
+
+def test_P39_a_move_leads_from_the_old_replicas_to_the_new_ones() -> None:
+    """Both are its replicas meanwhile, and neither a plan nor the way back may take all of them."""
+    move = Reassignment("t", 0, (3, 4, 1, 2), (3, 4), (1, 2))
+    assert (move.start, move.goal) == ((1, 2), (3, 4))
+
+
+def test_P39_a_partition_that_nobody_can_copy_is_named_with_the_broker_that_has_its_records() -> (
+    None
+):
+    led = DescribedPartition(0, 1, (1, 4), (1,), (), ())
+    by_isr = DescribedPartition(1, -1, (4, 2), (4,), None, None)
+    by_elr = DescribedPartition(2, -1, (4, 2), (), (4,), ())
+    unknown = DescribedPartition(3, -1, (4, 2), (), (), ())
+    assert leaderless({("t", 0): led}) is None
+    for each in (by_isr, by_elr):
+        why = leaderless({("t", 0): led, ("t", each.partition): each})
+        assert why is not None
+        assert f"t-{each.partition} has no leader to copy from until broker 4" in why
+    assert leaderless({("t", 3): unknown}) == "t-3 has no leader to copy from (ottla explain t-3)"
