@@ -191,6 +191,38 @@ def test_a_plan_that_was_overtaken_is_refused_rather_than_change_the_number_of_r
     assert cluster.partitions(topic) == {0: [1, 2, 3]}
 
 
+def test_no_throttle_lifts_that_of_the_moves_that_go_on(
+    cluster: CommandedCluster, tmp_path: Path
+) -> None:
+    topic = cluster.create("lifted", [[1, 2]])
+    cluster.fill(topic, 8)
+    file = proposal(tmp_path / "file.json", {(topic, 0): [3, 4]})
+    interrupt(cluster.moving("reassign", "execute", file, "--throttle", "50k"))
+    assert cluster.setting(ResourceType.TOPIC, topic, FOLLOWERS)
+    running = cluster.moving("reassign", "execute", file, "--throttle", "none")
+    assert cluster.setting(ResourceType.TOPIC, topic, FOLLOWERS) is None
+    _, errors = running.communicate(timeout=60)  # minutes at the old rate
+    assert running.returncode == 0, errors
+    assert cluster.throttles(topic) == []
+
+
+def test_the_rates_of_a_broker_that_dies_meanwhile_are_removed_too(
+    cluster: CommandedCluster, tmp_path: Path
+) -> None:
+    topic = cluster.create("dies", [[1, 2, 4]])
+    cluster.fill(topic, 4)
+    file = proposal(tmp_path / "file.json", {(topic, 0): [1, 2, 3]})
+    running = cluster.moving("reassign", "execute", file, "--throttle", "1M")
+    assert cluster.setting(ResourceType.BROKER, 4, RATE)
+    cluster.last("nodes", "kill", 4)
+    out, errors = running.communicate(timeout=60)
+    assert running.returncode == 0, errors
+    assert json.loads(out.splitlines()[-1])["limited"] == []
+    cluster.last("nodes", "start", 4)
+    wait_until(lambda: cluster.fenced() == [], 30, "broker 4 is back")
+    assert cluster.throttles(topic) == []
+
+
 def test_a_drain_whose_broker_dies_with_the_only_copy_says_so_and_ends(
     cluster: CommandedCluster,
 ) -> None:
@@ -211,6 +243,29 @@ def test_a_drain_whose_broker_dies_with_the_only_copy_says_so_and_ends(
     assert cluster.on(4) == []
     assert cluster.throttles(topic) == []
     cluster.last("brokers", "drain", 4, "--undo")
+
+
+def test_the_throttle_of_a_replacement_that_does_not_come_is_not_left_behind(
+    cluster: CommandedCluster, tmp_path: Path
+) -> None:
+    topic = cluster.create("awaited", [[1, 4], [2, 4]])
+    cluster.kill(4)
+    file = tmp_path / "node.properties"
+    at = ("--host", "127.0.0.1", "--out", file, "-b", cluster.bootstrap)
+    words = ("brokers", "replace", 4, *at, "--wait")
+    said = cluster.refused(*words, 1, code=4)
+    assert "the throttle for broker 4 is removed" in said
+    assert cluster.throttles(topic) == []
+    running = cluster.begin(*words, 600)
+    wait_until(lambda: cluster.throttles(topic), 30, "it waits, and has set the throttle")
+    running.kill()
+    running.communicate()
+    _, _, errors = cluster.ran("reassign", "list")
+    assert "a throttle waits for broker 4, which is down" in errors
+    cluster.last("nodes", "start", 4)
+    wait_until(lambda: cluster.is_whole(topic), 30, "all are in sync")
+    cluster.last("reassign", "cancel")
+    assert cluster.throttles(topic) == []
 
 
 @pytest.mark.slow

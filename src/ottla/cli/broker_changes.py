@@ -748,14 +748,19 @@ def _replace_disk(
             return
         if command.local is not None:
             _require_forgetful(command.local, id)
-            command.blocking.run(command.changes.throttle_rebuild(id, pace))
-            _restart_empty(command, machine)
         else:
             _hand_out_file(command, machine, standings)
             if machine.wait_s == 0:
                 return
+        try:
             command.blocking.run(command.changes.throttle_rebuild(id, pace))
-        _await_broker(command, id, NODE_STARTS_S if command.local is not None else machine.wait_s)
+            if command.local is not None:
+                _restart_empty(command, machine)
+            seconds = NODE_STARTS_S if command.local is not None else machine.wait_s
+            _await_broker(command, id, seconds)
+        except BaseException:
+            _end_rebuild(command, id)
+            raise
     mine = command.partitions_on(id)
     behind = sum(id not in each.isr for each in mine.values())
     if behind and not dry_run:
@@ -771,6 +776,14 @@ def _replace_disk(
         broker=id,
         replicas=len(mine),
     )
+
+
+def _end_rebuild(command: ChangeCommand, id: int) -> None:
+    """Nobody waits for the broker any more. Unless it copies already, whoever starts it later shall not be slowed down by a
+    throttle that nobody watches."""
+    ended = () if id in command.standings().living else command.partitions_on(id).keys()
+    if command.blocking.run(command.changes.moves.remove_left_over(ended)):
+        warn(f"the throttle for broker {id} is removed: {command.again} sets it again")
 
 
 def _begin_anew(command: ChangeCommand, id: int) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.client.move_pace import Throttle
     from ottla.client.reassigning import MoveProgress, Reassigner
     from ottla.client.reassignment_file import ReassignmentFile
+    from ottla.client.throttled_moves import LeftOver
 
 app = typer.Typer(
     help="Propose, carry out, watch and undo moves of replicas.",
@@ -452,11 +453,22 @@ def carry_out(
     last = watch_moves(blocking, run, format, again)
     done = 0 if last is None else len(last.partitions)
     gone = len(targets) - done
+    limited = () if last is None else last.limited
     if format is Format.json:
-        print_json({"event": "done", "partitions": done, "gone": gone})
+        print_json({"event": "done", "partitions": done, "gone": gone, "limited": limited})
     else:
         deleted = f"; {count_of(gone, 'partition')} deleted meanwhile" if gone else ""
-        say(f"done: {count_of(done, 'partition')}{deleted}; no throttle is left")
+        left = _rates_stay(limited) if limited else "no throttle is left"
+        say(f"done: {count_of(done, 'partition')}{deleted}; {left}")
+
+
+def _rates_stay(brokers: Sequence[int]) -> str:
+    """Of an Apache Kafka: there only the broker itself can be told."""
+    ids = ", ".join(map(str, brokers))
+    return (
+        f"the rates of broker {ids}, which is down, stay there: the next command that moves something after its return"
+        " removes them"
+    )
 
 
 def warn_of_shortages(
@@ -557,6 +569,9 @@ def tidy_up(blocking: BlockingClient, *, everything: bool = False) -> bool:
     found = blocking.run(moves.remove_throttles() if everything else moves.remove_left_over())
     if found:
         warn(f"removed a throttle that was left over from earlier moves, on {found}")
+    if found.stays_on:
+        warn(_rates_stay(found.stays_on))
+    _mention_waiting(found)
     return bool(found)
 
 
@@ -569,6 +584,17 @@ def mention_left_over(blocking: BlockingClient) -> None:
         warn(
             f"a throttle is left over from earlier moves, on {found}; the next command that moves something removes it, or"
             " ottla reassign cancel"
+        )
+    _mention_waiting(found)
+
+
+def _mention_waiting(found: LeftOver) -> None:
+    """It cannot be told from the throttle of a command that still waits for the broker, so it stays."""
+    if found.waits_for:
+        ids = ", ".join(map(str, found.waits_for))
+        warn(
+            f"a throttle waits for broker {ids}, which is down: its replicas will be copied under it. Once they are in sync,"
+            " the next command that moves something removes it; ottla reassign cancel does at once"
         )
 
 

@@ -281,10 +281,14 @@ class Admin:
         return found
 
     async def alter_configs(
-        self, changes: Mapping[Resource, Sequence[tuple[str, str | None]]]
+        self,
+        changes: Mapping[Resource, Sequence[tuple[str, str | None]]],
+        *,
+        through_others: bool = False,
     ) -> None:
-        """Set each of these; None resets it."""
-        for broker, group in _by_broker(changes):
+        """Set each of these; None resets it. A broker is asked itself, as Apache Kafka wants it, or any other in its place."""
+        groups = [(None, list(changes))] if through_others else _by_broker(changes)
+        for broker, group in groups:
             resources = [
                 {
                     "resource_type": resource[0],

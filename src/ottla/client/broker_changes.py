@@ -275,9 +275,9 @@ class BrokerChanges:
             async for progress in run.watch():
                 yield progress
         except Exception:
-            await self.moves.remove_left_over()
+            await self.moves.remove_left_over(limited=run.limited)
             raise
-        await self.moves.remove_left_over(places)
+        await self.moves.remove_left_over(places, run.limited)
 
 
 def _copied_by(id: int, partitions: Mapping[Place, DescribedPartition]) -> dict[Place, Copying]:
@@ -301,6 +301,10 @@ class _Rebuild:
         self._brokers = {other for each in partitions.values() for other in each.replicas}
         self._pace = MovePace(changes._client, throttle, self._brokers)
         self._history = MoveHistory()
+
+    @property
+    def limited(self) -> set[int]:
+        return self._pace.limited
 
     async def limit(self) -> None:
         await self._pace.begin(is_quiet=False)

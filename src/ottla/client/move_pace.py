@@ -72,6 +72,8 @@ class MovePace:
         self._latency = ProduceLatency(client, self._brokers)
         self._named: dict[Place, Copying] = {}
         self._limited_to: int | None = None
+        self.limited: set[int] = set()
+        """Brokers that have got a rate from here; they may have died since."""
         self._unlimited: set[int] = set()
         """Brokers that were down when the limit was set."""
         self._owners: tuple[str, ...] = ()
@@ -117,9 +119,12 @@ class MovePace:
         return min((each for each in readings if each is not None), default=0.0)
 
     async def cover(self, moves: Mapping[Place, Copying]) -> None:
-        """Throttle these, which begin only afterwards."""
+        """Throttle these, which begin only afterwards; or take away the throttle of those that an earlier command began."""
         copied = {place: move for place, move in moves.items() if move.destinations}
-        if self._wish is None or not copied:
+        if not copied:
+            return
+        if self._wish is None:
+            await patiently(lambda: self._throttle.lift(copied))
             return
         self._named |= copied
         await patiently(lambda: self._throttle.add_replicas(copied))
@@ -140,6 +145,7 @@ class MovePace:
         if brokers:
             missed = await patiently(lambda: self._throttle.limit_living(brokers, rate))
             self._unlimited = set(missed)
+            self.limited |= set(brokers) - self._unlimited
             self._limited_to = rate
 
     async def adapt(self, open_: Collection[Place], *, progress: bool, closer: bool) -> None:

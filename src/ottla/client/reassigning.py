@@ -82,6 +82,8 @@ class MoveProgress(NamedTuple):
     """What slows it down, in words."""
     coming: Mapping[int, int] = {}
     """Bytes that each broker has yet to copy."""
+    limited: tuple[int, ...] = ()
+    """At the end: brokers that are down, and keep their rates."""
 
     @property
     def moved(self) -> int:
@@ -236,24 +238,42 @@ class Reassigner:
                     found.append(Shortage(id, bytes_, sum(known)))
         return found
 
-    async def left_over(self, ended: Collection[Place] = ()) -> LeftOver:
+    async def left_over(
+        self, ended: Collection[Place] = (), limited: Collection[int] = ()
+    ) -> LeftOver:
         """Throttles of what is not being copied: neither moved, nor to a named replica that is out of sync (as after the loss
-        of a disk). Of what has `ended` the caller knows that it does not go on, also if a replica has just fallen behind."""
+        of a disk). Of what has `ended` the caller knows that it does not go on, also if a replica has just fallen behind;
+        and of `limited` brokers that it has given them a rate."""
         named = await patiently(self.throttle.named)
         copied = set(await self.active())
+        rebuilt: set[int] = set()
         topics = [topic for topic, names in named.items() if not names.has_all]
         for place, each in (await self.partitions(topics, gone_too=True)).items():
             behind = set(each.replicas) - set(each.isr)
-            if place not in ended and named[place[0]].destinations(place[1]) & behind:
+            behind &= named[place[0]].destinations(place[1])
+            if place not in ended and place not in copied and behind:
                 copied.add(place)
-        return await patiently(lambda: self.throttle.left_over(named, copied))
+                rebuilt |= behind
+        found = await patiently(lambda: self.throttle.left_over(named, copied, limited))
+        return found._replace(waits_for=await self._down(rebuilt))
 
-    async def remove_left_over(self, ended: Collection[Place] = ()) -> LeftOver:
+    async def _down(self, brokers: Collection[int]) -> tuple[int, ...]:
+        if not brokers:
+            return ()
+        living = {each.id for each in (await patiently(lambda: self._client.metadata([]))).brokers}
+        return tuple(sorted(set(brokers) - living))
+
+    async def remove_left_over(
+        self, ended: Collection[Place] = (), limited: Collection[int] = ()
+    ) -> LeftOver:
         """Remove throttles that a command left behind; not of what is being copied."""
-        found = await self.left_over(ended)
-        if found:
-            await patiently(lambda: self.throttle.remove(found))
-        return found
+        return await self._remove(await self.left_over(ended, limited))
+
+    async def _remove(self, found: LeftOver) -> LeftOver:
+        if not found:
+            return found
+        stays_on = await patiently(lambda: self.throttle.remove(found))
+        return found._replace(stays_on=tuple(stays_on))
 
     async def going_on(self) -> set[Place]:
         """What is being moved, or copied under a throttle of ours."""
@@ -267,10 +287,7 @@ class Reassigner:
     async def remove_throttles(self) -> LeftOver:
         """All of them but somebody's own, also of what is being copied."""
         named: Mapping[str, NamedReplicas] = await patiently(self.throttle.named)
-        found = await patiently(lambda: self.throttle.left_over(named, ()))
-        if found:
-            await patiently(lambda: self.throttle.remove(found))
-        return found
+        return await self._remove(await patiently(lambda: self.throttle.left_over(named, ())))
 
     # Doing
 
@@ -319,7 +336,7 @@ class Reassigner:
                 yield progress
             yield await run.finish()
         except Exception:
-            await self.remove_left_over()
+            await self.remove_left_over(limited=run.limited)
             raise
         run.check()
 
@@ -377,6 +394,10 @@ class _Run:
         self._gone: set[Place] = set()
         """Deleted meanwhile."""
         self._undone: list[Place] = []
+
+    @property
+    def limited(self) -> set[int]:
+        return self._pace.limited
 
     async def prepare(self) -> None:
         """Limit the rate before anything is copied."""
@@ -488,11 +509,11 @@ class _Run:
         there = [place for place in sorted(self._targets) if self._is_there(place, now)]
         away = [place for place in there if now[place].leader != self._targets[place][0]]
         await self._moves.elect(away)
-        await self._moves.remove_left_over(self._targets.keys())
+        removed = await self._moves.remove_left_over(self._targets.keys(), self.limited)
         ended = {place: each for place, each in self._last.partitions.items() if place in there}
         known = self._gone | self._refused.keys() | set(there)
         self._undone = sorted(self._targets.keys() - known)
-        return self._last._replace(partitions=ended)
+        return self._last._replace(partitions=ended, limited=removed.stays_on)
 
     def check(self) -> None:
         """That all is where it shall be."""

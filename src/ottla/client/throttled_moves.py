@@ -53,8 +53,7 @@ def copying(
 ) -> dict[Place, Copying]:
     """What these reassignments will copy, with what goes on already."""
     found = {
-        place: Copying(set(change.replicas) - set(change.adding), set(change.adding))
-        for place, change in active.items()
+        place: Copying(set(change.start), set(change.adding)) for place, change in active.items()
     }
     for place, replicas in targets.items():
         sources = found[place].sources if place in found else set(current[place])
@@ -107,6 +106,10 @@ class LeftOver(NamedTuple):
     """Rates that are for nothing any more."""
     is_in_part: bool = False
     """Other replicas are still copied: whoever copies them will remove this, too."""
+    waits_for: tuple[int, ...] = ()
+    """Brokers that are down, to which something would be copied under a throttle when they are back."""
+    stays_on: tuple[int, ...] = ()
+    """Brokers that are down, and keep rates that should have been removed."""
 
     def __bool__(self) -> bool:
         return bool(self.replicas or self.brokers)
@@ -165,8 +168,7 @@ class MoveThrottle:
         rate: int | None,
         names: Sequence[str] = (LEADER_RATE, FOLLOWER_RATE),
     ) -> None:
-        """Bytes per second; None removes the limit. Kafka lets only a broker itself change its settings, so with brokers
-        that are down this fails there."""
+        """Bytes per second; None removes the limit. Each broker is asked itself, so this fails with one that is down."""
         text = None if rate is None else str(rate)
         changes = [(name, text) for name in names]
         await self._admin.alter_configs({(BROKER, str(id)): changes for id in sorted(brokers)})
@@ -195,6 +197,23 @@ class MoveThrottle:
                 missed.append(broker)
         return missed
 
+    async def unlimit(self, brokers: Iterable[int]) -> list[int]:
+        """Also brokers that are down. Returns those that keep their rates."""
+        down = await self.limit_living(brokers, None)
+        return [id for id in down if not await self._unlimit_through_others(id)]
+
+    async def _unlimit_through_others(self, broker: int) -> bool:
+        """Any broker of ottla passes it on to the controller. Apache Kafka's let nobody else change their settings."""
+        changes = [(name, None) for name in (LEADER_RATE, FOLLOWER_RATE)]
+        try:
+            await self._admin.alter_configs({(BROKER, str(broker)): changes}, through_others=True)
+        except KafkaError as error:
+            if error.code is ErrorCode.INVALID_REQUEST:
+                return False
+            if error.code is not ErrorCode.BROKER_ID_NOT_REGISTERED:
+                raise
+        return True
+
     async def named(self, topics: Collection[str] | None = None) -> dict[str, NamedReplicas]:
         """The lists of these topics, or of all that have one. Topics that are gone are left out."""
         wanted = topics
@@ -221,20 +240,35 @@ class MoveThrottle:
         return found
 
     async def left_over(
-        self, named: Mapping[str, NamedReplicas], copied: Collection[Place]
+        self,
+        named: Mapping[str, NamedReplicas],
+        copied: Collection[Place],
+        limited: Collection[int] = (),
     ) -> LeftOver:
-        """Of these lists, what names no partition that is being copied; and the rates, if nothing else is named."""
+        """Of these lists, what names no partition that is being copied; and the rates, if nothing else is named. `limited`:
+        the caller has given these brokers a rate."""
         gone = {}
         for topic, names in named.items():
             here = [number for name, number in copied if name == topic]
             if not names.has_all and (old := names.without(names.of_partitions(here))):
                 gone[topic] = old
         in_use = any(names.without(gone.get(topic, NOTHING)) for topic, names in named.items())
-        brokers = [] if in_use else await self.limited_brokers()
+        brokers = [] if in_use else await self.limited_brokers(limited)
         return LeftOver(gone, tuple(brokers), in_use)
 
-    async def remove(self, found: LeftOver) -> None:
-        """Also where a topic was deleted, or a broker died, in between. The rates stay if somebody has begun something."""
+    async def lift(self, moves: Mapping[Place, Copying]) -> None:
+        """The rates are not for these any more, whoever has named them."""
+        named = await self.named({topic for topic, _ in moves})
+        ours = {
+            topic: names.without(names.without(NamedReplicas.of(topic, moves)))
+            for topic, names in named.items()
+            if not names.has_all
+        }
+        await self.remove(LeftOver({topic: names for topic, names in ours.items() if names}, ()))
+
+    async def remove(self, found: LeftOver) -> list[int]:
+        """Also where a topic was deleted, or a broker died, in between. The rates stay if somebody has begun something.
+        Returns the brokers that are down and keep theirs."""
         known = await self.named(found.replicas)
         for topic, old in sorted(found.replicas.items()):
             if topic not in known:
@@ -245,27 +279,34 @@ class MoveThrottle:
                 with suppress(KafkaError):
                     await self.clear((), [topic])
         if not found.brokers:
-            return
+            return []
         # The broker that is asked may not know of the removal yet.
         now = (await self.named()).items()
-        if not any(names.without(found.replicas.get(topic, NOTHING)) for topic, names in now):
-            await self.limit_living(found.brokers, None)
+        if any(names.without(found.replicas.get(topic, NOTHING)) for topic, names in now):
+            return []
+        return await self.unlimit(found.brokers)
 
-    async def limited_brokers(self) -> list[int]:
-        """Those that have a rate, of those that answer."""
+    async def limited_brokers(self, limited: Collection[int] = ()) -> list[int]:
+        """Those that have a rate; of those that do not answer, the ones of which the caller knows it."""
+        living = {each.id for each in (await self._client.metadata([])).brokers}
         found = []
-        for each in (await self._client.metadata([])).brokers:
-            resource = (BROKER, str(each.id))
-            try:
-                async with asyncio.timeout(BROKER_PATIENCE_S):
-                    entries = await self._admin.describe_configs(
-                        [resource], keys=[LEADER_RATE, FOLLOWER_RATE]
-                    )
-            except (OSError, Unreachable):
-                continue  # it has just died
-            if any(
-                entry.source == SET_ON_BROKER and entry.name in (LEADER_RATE, FOLLOWER_RATE)
-                for entry in entries[resource]
-            ):
-                found.append(each.id)
+        for id in sorted(living | set(limited)):
+            has_rate = await self._has_rate(id) if id in living else None
+            if has_rate or (has_rate is None and id in limited):
+                found.append(id)
         return found
+
+    async def _has_rate(self, broker: int) -> bool | None:
+        """None: it does not answer."""
+        resource = (BROKER, str(broker))
+        try:
+            async with asyncio.timeout(BROKER_PATIENCE_S):
+                entries = await self._admin.describe_configs(
+                    [resource], keys=[LEADER_RATE, FOLLOWER_RATE]
+                )
+        except (OSError, Unreachable):
+            return None  # it has just died
+        return any(
+            entry.source == SET_ON_BROKER and entry.name in (LEADER_RATE, FOLLOWER_RATE)
+            for entry in entries[resource]
+        )

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.balance.pace import CopyPace
 from ottla.cli.errors import Failure
 from ottla.cli.reassign import parse_throttle
-from ottla.client.admin import DescribedPartition
+from ottla.client.admin import BROKER, DescribedPartition
+from ottla.client.client import Client
 from ottla.client.http_pages import metrics_address
-from ottla.client.model import Reassignment
+from ottla.client.model import Metadata, Reassignment
 from ottla.client.move_pace import TOLD_AFTER_S, patiently
 from ottla.client.produce_latency import p99, read_buckets
 from ottla.client.reassigning import MoveProgress, PartitionMove, leaderless
 from ottla.client.reassignment_file import BadReassignmentFile, read, written
-from ottla.client.throttled_moves import Copying, NamedReplicas, copying
+from ottla.client.throttled_moves import Copying, MoveThrottle, NamedReplicas, copying
+from ottla.wire.errors import ErrorCode, KafkaError
 
 
 def test_P39_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -186,3 +189,51 @@ def test_P39_a_partition_that_nobody_can_copy_is_named_with_the_broker_that_has_
         assert why is not None
         assert f"t-{each.partition} has no leader to copy from until broker 4" in why
     assert leaderless({("t", 3): unknown}) == "t-3 has no leader to copy from (ottla explain t-3)"
+
+
+class Configs:
+    """An admin that notes whose rates it takes away; through a broker that answers so."""
+
+    def __init__(self, answer: ErrorCode) -> None:
+        self._answer = answer
+        self.removed: list[str] = []
+
+    async def alter_configs(
+        self, changes: dict[tuple[int, str], Any], *, through_others: bool = False
+    ) -> None:
+        ((kind, name),) = changes
+        assert kind == BROKER and through_others
+        if self._answer is not ErrorCode.NONE:
+            raise KafkaError(self._answer)
+        self.removed.append(name)
+
+
+@pytest.mark.parametrize(
+    ("answer", "stays"),
+    [
+        (ErrorCode.NONE, []),
+        (ErrorCode.INVALID_REQUEST, [4]),
+        (ErrorCode.BROKER_ID_NOT_REGISTERED, []),
+    ],
+)
+def test_P39_the_rates_of_a_dead_broker_are_removed_through_others_where_these_take_it(
+    monkeypatch: pytest.MonkeyPatch, answer: ErrorCode, stays: list[int]
+) -> None:
+    """ottla's brokers do, Apache Kafka's do not."""
+
+    async def nobody(topics: object) -> Metadata:
+        return Metadata(None, (), ())
+
+    async def removed() -> list[int]:
+        client: Any = Client.__new__(Client)
+        monkeypatch.setattr(client, "metadata", nobody, raising=False)
+        throttle = MoveThrottle.__new__(MoveThrottle)
+        monkeypatch.setattr(throttle, "_client", client, raising=False)
+        monkeypatch.setattr(throttle, "_admin", configs, raising=False)
+        assert await throttle.limited_brokers([4]) == [4], "it cannot be asked, and had a rate"
+        assert await throttle.limited_brokers() == []
+        return await throttle.unlimit([4])
+
+    configs = Configs(answer)
+    assert asyncio.run(removed()) == stays
+    assert configs.removed == (["4"] if answer is ErrorCode.NONE else [])

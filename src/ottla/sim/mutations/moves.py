@@ -197,7 +197,9 @@ def a_removed_throttle_stays_in_force() -> list[Patch]:
 def throttles_are_left_behind() -> list[Patch]:
     """A command that moves replicas does not remove its throttle."""
 
-    async def remove_left_over(self: Reassigner, ended: Collection[Place] = ()) -> LeftOver:
+    async def remove_left_over(
+        self: Reassigner, ended: Collection[Place] = (), limited: Collection[int] = ()
+    ) -> LeftOver:
         return LeftOver({}, ())
 
     return [Patch(Reassigner, "remove_left_over", remove_left_over)]
@@ -222,7 +224,7 @@ def throttled_topics_are_forgotten() -> list[Patch]:
 def a_throttle_that_was_left_over_is_not_looked_for_on_brokers() -> list[Patch]:
     """The next command removes lists of replicas that a killed one left, but no rates."""
 
-    async def limited_brokers(self: MoveThrottle) -> list[int]:
+    async def limited_brokers(self: MoveThrottle, limited: Collection[int] = ()) -> list[int]:
         return []
 
     return [Patch(MoveThrottle, "limited_brokers", limited_brokers)]
