@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from ottla.client.throttled_moves import LISTS
 from ottla.metadata.features import KRAFT_VERSION
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import TOPIC_RESOURCE
@@ -164,9 +165,10 @@ class Operator:
     def recreate(
         self, image: MetadataImage, name: str, wait_s: float, done: Done = _nothing
     ) -> None:
-        """Delete it, wait, and create it again with the same partitions and settings."""
+        """Delete it, wait, and create it again with the same partitions and settings; not with the throttle of a move."""
         topic = image.topics[name]
-        settings = dict(image.config(TOPIC_RESOURCE, name))
+        present = image.config(TOPIC_RESOURCE, name)
+        settings = {each: value for each, value in present.items() if each not in LISTS}
         factor = len(topic.partitions[0].replicas)
 
         async def action() -> None:
