@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -27,11 +26,9 @@ from ottla.client.model import (
     ReplicaInfo,
     ReplicaOffsets,
     Topic,
-    TransactionMarker,
     metadata_of,
 )
-from ottla.records.batch import Batch, batches, check_crc
-from ottla.records.record import ControlType, Record, control_type, records
+from ottla.client.opening import Opening, opened
 from ottla.runtime.seams import Network
 from ottla.wire import fetch as fetch_codec
 from ottla.wire.apis import ApiKey
@@ -524,9 +521,10 @@ class Client:
         max_bytes: int = 1 << 20,
         max_wait_ms: int = 500,
         committed: bool = False,
+        opening: Opening | None = None,
     ) -> FetchedRecords:
         """Records from `offset` on; none if there is nothing new within `max_wait_ms`. `committed` leaves out records of
-        transactions that are open or aborted."""
+        transactions that are open or aborted, `opening` what is too much for it."""
 
         async def attempt() -> FetchedRecords:
             leader = await self.leader(topic, partition)
@@ -542,7 +540,7 @@ class Client:
             except (KafkaError, OSError):
                 self._topics.pop(topic, None)
                 raise
-            return _fetched(answer, offset)
+            return await _opened(answer, offset, opening)
 
         return await self.connections.retrying(attempt)
 
@@ -555,12 +553,14 @@ class Client:
         partition_max_bytes: int | None = None,
         max_wait_ms: int = 0,
         committed: bool = False,
+        opening: Opening | None = None,
     ) -> dict[int, FetchedRecords | KafkaError]:
         """As `fetch`, of several partitions, with one request to each leader, which is asked once. Partitions whose leader
         does not answer, or is not known, are left out.
 
         `max_bytes` is for the whole answer of a leader, which fills it in the order of `offsets`: later partitions may have
-        nothing in it although they have records. The first one that has a batch gives it, however large."""
+        nothing in it although they have records. The first one that has a batch gives it, however large. So it is with an
+        `opening`, which is for all of them."""
         described = await self.topic(topic)
         isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
         leaders = {each.partition: each.leader for each in described.partitions}
@@ -582,7 +582,7 @@ class Client:
         for answer in answers:
             for partition, told in answer.items():
                 error = error_of(told.error, f"{topic}-{partition}")
-                found[partition] = error or _fetched(told, offsets[partition])
+                found[partition] = error or await _opened(told, offsets[partition], opening)
         if len(found) < len(offsets) or any(isinstance(e, KafkaError) for e in found.values()):
             self._topics.pop(topic, None)
         return found
@@ -598,7 +598,7 @@ class Client:
         described = await self.topic(topic)
         answer = (await self._fetch(broker, described, {partition: offset}, max_bytes))[partition]
         check(answer.error, f"{topic}-{partition} at offset {offset} on broker {broker}")
-        return _fetched(answer, offset)
+        return opened(answer, offset)
 
     async def _fetch(
         self,
@@ -662,41 +662,8 @@ def _quorum_replicas(answer: Iterable[Any], nodes: Iterable[Any] = ()) -> tuple[
     )
 
 
-def _fetched(answer: FetchedPartition, offset: int) -> FetchedRecords:
-    """Unpack the batches. The first one holds the offset, and the last one may be cut."""
-    data = answer.records
-    assert data is None or isinstance(data, memoryview), "a response is read as one view"
-    aborted = tuple(sorted(answer.aborted or (), key=lambda each: each[1]))
-    to_come = deque(aborted)
-    being_aborted: set[int] = set()
-    found: list[Record] = []
-    headers: list[Batch] = []
-    markers: list[TransactionMarker] = []
-    next_offset = offset
-    for batch in batches(data or b"", allow_partial=True):
-        headers.append(batch)
-        check_crc(data or b"", batch)
-        while to_come and to_come[0][1] <= batch.last_offset:
-            being_aborted.add(to_come.popleft()[0])
-        if batch.is_control:
-            being_aborted.discard(batch.producer_id)
-            if batch.is_transactional:
-                markers += (_marker(batch, each) for each in records(data or b"", batch))
-        elif not (batch.is_transactional and batch.producer_id in being_aborted):
-            found.extend(each for each in records(data or b"", batch) if each.offset >= offset)
-        next_offset = max(next_offset, batch.next_offset)
-    return FetchedRecords(
-        found,
-        next_offset,
-        answer.high_watermark,
-        answer.log_start_offset,
-        answer.last_stable_offset,
-        aborted,
-        tuple(headers),
-        tuple(markers),
-    )
-
-
-def _marker(batch: Batch, record: Record) -> TransactionMarker:
-    is_commit = control_type(record) == ControlType.COMMIT
-    return TransactionMarker(record.offset, batch.producer_id, batch.producer_epoch, is_commit)
+async def _opened(answer: FetchedPartition, offset: int, opening: Opening | None) -> FetchedRecords:
+    """Who limits it has others to serve meanwhile: to unpack megabytes takes a while."""
+    if opening is None:
+        return opened(answer, offset)
+    return await asyncio.to_thread(opened, answer, offset, opening)

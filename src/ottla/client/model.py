@@ -167,6 +167,17 @@ class FetchedRecords(NamedTuple):
     batches: tuple[Batch, ...] = ()
     """As they came: the first may begin before the requested offset."""
     markers: tuple[TransactionMarker, ...] = ()
+    closed: tuple[Batch, ...] = ()
+    """Those with records that were too much to open, if that was limited."""
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """Of the first record, as far as its batch tells where that is closed; None if there is none."""
+        first = self.records[0] if self.records else None
+        batch = self.closed[0] if self.closed else None
+        if batch is not None and (first is None or first.offset > batch.last_offset):
+            return batch.max_timestamp if batch.log_append_time else batch.base_timestamp
+        return None if first is None else first.timestamp
 
 
 def metadata_of(answer: Any) -> Metadata:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.client import Client
 from ottla.client.client import EARLIEST, LATEST
+from ottla.client.opening import Opening
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 
@@ -23,7 +24,7 @@ async def event_tail(client: Client, entries: int = ENTRIES_MAX) -> list[str]:
     offset = max(start, end - entries)
     found: list[str] = []
     while offset < end:
-        fetched = await client.fetch(EVENT_LOG_TOPIC, 0, offset, max_wait_ms=0)
+        fetched = await client.fetch(EVENT_LOG_TOPIC, 0, offset, max_wait_ms=0, opening=Opening())
         if fetched.next_offset <= offset:
             break
         found += (bytes(each.value or b"").decode(errors="replace") for each in fetched.records)

@@ -82,15 +82,21 @@ def unpacked(buf: Buffer, batch: Batch, *, max_bytes: int = UNPACKED_BYTES_MAX) 
     return data
 
 
-def records(buf: Buffer, batch: Batch, *, max_bytes: int = UNPACKED_BYTES_MAX) -> Iterator[Record]:
+def records(
+    buf: Buffer,
+    batch: Batch,
+    *,
+    max_bytes: int = UNPACKED_BYTES_MAX,
+    headers_max: int = UNPACKED_BYTES_MAX,
+) -> Iterator[Record]:
     """The records of the batch in order. CorruptBatch on anything malformed; KafkaError
-    MESSAGE_TOO_LARGE if it unpacks to more than `max_bytes`."""
+    MESSAGE_TOO_LARGE if it unpacks to more than `max_bytes`, or a record has more than `headers_max`."""
     data = unpacked(buf, batch, max_bytes=max_bytes)
     position = 0
     offset_before = batch.base_offset - 1
     try:
         for _ in range(batch.count):
-            record, position = _read_record(data, position, batch)
+            record, position = _read_record(data, position, batch, headers_max)
             if not offset_before < record.offset <= batch.last_offset:
                 raise Malformed(f"offset {record.offset} follows {offset_before}")
             offset_before = record.offset
@@ -242,7 +248,7 @@ def _read_sized(data: bytes, position: int, end: int, what: str) -> tuple[bytes 
     return data[position : position + size], position + size
 
 
-def _read_record(data: bytes, position: int, batch: Batch) -> tuple[Record, int]:
+def _read_record(data: bytes, position: int, batch: Batch, headers_max: int) -> tuple[Record, int]:
     size, position = read_varint(data, position)
     if not RECORD_BYTES_MIN - 1 <= size <= len(data) - position:
         raise Malformed(f"record of {size} bytes where {len(data) - position} are left")
@@ -251,7 +257,7 @@ def _read_record(data: bytes, position: int, batch: Batch) -> tuple[Record, int]
     offset_delta, position = read_varint(data, position)
     key, position = _read_sized(data, position, end, "key")
     value, position = _read_sized(data, position, end, "value")
-    headers, position = _read_headers(data, position, end)
+    headers, position = _read_headers(data, position, end, headers_max)
     if position != end:
         raise Malformed(f"record ends {end - position} bytes before its size says")
     timestamp = (
@@ -261,13 +267,17 @@ def _read_record(data: bytes, position: int, batch: Batch) -> tuple[Record, int]
 
 
 def _read_headers(
-    data: bytes, position: int, end: int
+    data: bytes, position: int, end: int, most: int
 ) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     count, position = read_varint(data, position)
     if count == 0:
         return (), position
     if not 0 < count <= (end - position) // HEADER_ENTRY_BYTES_MIN:
         raise Malformed(f"{count} headers in {end - position} bytes")
+    if count > most:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE, f"a record of {count} headers, {most} is the limit"
+        )
     headers = []
     for _ in range(count):
         key, position = _read_sized(data, position, end, "header key")
