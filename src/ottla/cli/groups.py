@@ -91,9 +91,11 @@ def list_groups(
 
 def _total(lags: list[PartitionLag] | None, now_ms: float) -> tuple[int | None, float | None]:
     """Records and seconds of all partitions together; None where they are not known."""
+    from ottla.client.group_lag import most_seconds
+
     if lags is None:
         return None, None
-    return sum(lag.lag for lag in lags), max((lag.seconds(now_ms) for lag in lags), default=0.0)
+    return sum(lag.lag for lag in lags), most_seconds(lags, now_ms)
 
 
 @app.command()

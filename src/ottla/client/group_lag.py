@@ -1,7 +1,8 @@
 """How far a group is behind, in records and in seconds, found with requests that every Kafka answers.
 
 The seconds are the age of the first record that the group has not read. It is fetched, not estimated: the record at the
-committed offset may be a marker, may be gone by compaction, or may be of a transaction that was aborted.
+committed offset may be a marker, may be gone by compaction, or may be of a transaction that was aborted. Only of a batch
+that unpacks to much the head must do.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ottla.client.client import CONSUMER, EARLIEST, LATEST, READ_UNCOMMITTED, Client
 from ottla.client.model import Topic
+from ottla.client.opening import Opening
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -22,6 +24,8 @@ AT_ONCE_MAX = 16
 """Fetches under way at the same time."""
 FIRST_BYTES, MORE_BYTES = 1, 1 << 20
 """One batch is usually enough."""
+UNPACKED_BYTES = 1 << 20
+"""Lags are asked for again and again: nobody must make that expensive by one record."""
 PATIENCE_S = 5.0
 """How long to wait for a partition that has no leader now."""
 PAUSE_S = 0.2
@@ -44,11 +48,19 @@ class PartitionLag(NamedTuple):
         """Records that exist and were not read, as Kafka's tools count them: by offsets."""
         return self.log_end - min(max(self.committed or 0, self.log_start), self.log_end)
 
-    def seconds(self, now_ms: float) -> float:
-        """How old the next record to read is; 0 if there is none."""
+    def seconds(self, now_ms: float) -> float | None:
+        """How old the next record to read is; 0 if there is none, None if its producer gave it no time that can be."""
         if self.next_timestamp_ms is None:
             return 0.0
+        if self.next_timestamp_ms <= 0:
+            return None
         return max(0.0, (now_ms - self.next_timestamp_ms) / 1000)
+
+
+def most_seconds(lags: Iterable[PartitionLag], now_ms: float) -> float | None:
+    """Of the partition that is furthest behind, as far as that can be said; None if it cannot."""
+    ages = [lag.seconds(now_ms) for lag in lags]
+    return max((age for age in ages if age), default=None if None in ages else 0.0)
 
 
 class LagReader:
@@ -110,9 +122,10 @@ class LagReader:
                     max_bytes=max_bytes,
                     max_wait_ms=0,
                     committed=self._read_committed,
+                    opening=Opening(UNPACKED_BYTES, kept_bytes=1),
                 )
-            if fetched.records:
-                return fetched.records[0].timestamp
+            if fetched.first_timestamp is not None:
+                return fetched.first_timestamp
             if fetched.next_offset == offset:
                 return None
             offset, max_bytes = fetched.next_offset, MORE_BYTES

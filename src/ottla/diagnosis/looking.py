@@ -422,13 +422,13 @@ class Look:
         transactions: tuple[TransactionNow, ...] = ()
         if lag.lag and leader >= 0:
             transactions = await self._questions.ask("", self._transactions(leader, place), ())
-        next_ms = lag.next_timestamp_ms
+        seconds = None if lag.next_timestamp_ms is None else lag.seconds(cluster.now_ms)
         return LagNow(
             *place,
             lag.committed,
             lag.log_end,
             lag.lag,
-            None if next_ms is None else max(0.0, cluster.now_ms - next_ms),
+            None if seconds is None else seconds * 1000,
             None if before is None else before.committed,
             None if before is None else before.log_end,
             transactions[0] if transactions else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.diagnosis.facts import Facts, GroupFacts, Place
+from ottla.diagnosis.facts import Facts, Place
 from ottla.diagnosis.words import count
 from ottla.doctor.finding import (
     DAY_S,
@@ -43,22 +43,17 @@ def group_stuck(case: Case) -> Iterator[HealthFinding]:
     for group in case.facts.groups:
         if not group.description.members:
             continue
-        old = _oldest_unread_ms(group, case.facts.at_ms)
-        if old is not None and old > STALE_MS:
+        old = max((lag.seconds(case.facts.at_ms) or 0.0 for lag in group.lags), default=0.0)
+        if old * 1000 > STALE_MS:
             records = sum(lag.lag for lag in group.lags)
             yield HealthFinding(
                 "group-stuck",
                 FindingSeverity.WARNING,
                 f"group {group.id} has members and is {count(records, 'record')} behind; the oldest has"
-                f" waited for {duration(old / 1000)}",
+                f" waited for {duration(old)}",
                 "The group does not keep up, or a member holds partitions without reading them.",
                 case.ottla("explain --group", group.id),
             )
-
-
-def _oldest_unread_ms(group: GroupFacts, now_ms: int) -> int | None:
-    times = [lag.next_timestamp_ms for lag in group.lags if lag.lag and lag.next_timestamp_ms]
-    return now_ms - min(times) if times else None
 
 
 def group_lost_records(case: Case) -> Iterator[HealthFinding]:

@@ -4,10 +4,10 @@ some of them wait."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from ottla.client.group_admin import GroupDescription, ListedGroup
-from ottla.client.group_lag import PartitionLag
+from ottla.client.group_lag import PartitionLag, most_seconds
 from ottla.console.model.rows import (
     GroupRow,
     HoldRow,
@@ -46,9 +46,13 @@ class Consumers:
 
     # Groups
 
-    def listed(self, found: Iterable[ListedGroup]) -> None:
-        """All groups there are."""
-        rows = {}
+    def listed(self, found: Iterable[ListedGroup], silent: Container[int] = ()) -> None:
+        """All groups there are, as far as coordinators answer: of those of the silent ones only the state is not known."""
+        rows = {
+            id: row._replace(state="")
+            for id, row in self.groups.items()
+            if row.coordinator in silent
+        }
         for each in found:
             before = self.groups.get(each.id) or GroupRow(each.id, "", "", "", -1)
             rows[each.id] = before._replace(
@@ -96,7 +100,7 @@ class Consumers:
         self.group_lags.drop(group)
         self._committed.pop(group, None)
 
-    def lag_told(self, group: str, lags: Iterable[PartitionLag], now_ms: int) -> None:
+    def lag_told(self, group: str, lags: Sequence[PartitionLag], now_ms: int) -> None:
         """Of all partitions that the group has committed."""
         row = self.groups.get(group)
         if row is None:
@@ -117,13 +121,13 @@ class Consumers:
                 each.log_start,
                 each.log_end,
                 each.lag,
-                round(each.seconds(now_ms), 1),
+                _tenths(each.seconds(now_ms)),
                 owners.get(place),
             )
         self.lags.retain(lambda key: key[0] != group or key in rows)
         for key, lag in rows.items():
             self.lags.put(key, lag)
-        seconds = max((each.seconds for each in rows.values()), default=0.0)
+        seconds = _tenths(most_seconds(lags, now_ms))
         self.groups.put(
             group,
             _since(row, seconds, now_ms)._replace(
@@ -160,9 +164,12 @@ class Consumers:
 
     # Transactions
 
-    def transactions_told(self, found: Iterable[TransactionRow]) -> None:
-        """All that are open, or about to be ended."""
-        self.transactions.replace({_key(each): each for each in found})
+    def transactions_told(
+        self, found: Iterable[TransactionRow], silent: Container[int] = ()
+    ) -> None:
+        """All that are open, or about to be ended, as far as coordinators answer, as with groups."""
+        rows = {key: row for key, row in self.transactions.items() if row.coordinator in silent}
+        self.transactions.replace(rows | {_key(each): each for each in found})
 
     def holds_told(self, found: Mapping[tuple[Place, int], HoldRow]) -> None:
         """Of all partitions where somebody is held back, by partition and producer."""
@@ -174,9 +181,13 @@ def _key(row: TransactionRow) -> str:
     return f"producer {row.producer_id}" if row.id is None else f"id {row.id}"
 
 
-def _since(row: GroupRow, seconds: float, now_ms: int) -> GroupRow:
+def _tenths(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def _since(row: GroupRow, seconds: float | None, now_ms: int) -> GroupRow:
     """Since when it is late. Its oldest unread record became LATE_S old at some moment: at the latest then it was late."""
-    if seconds < LATE_S:
+    if seconds is None or seconds < LATE_S:
         return row._replace(late_since_ms=None, late_at_least=False)
     if row.late_since_ms is not None:
         return row

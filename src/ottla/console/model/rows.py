@@ -261,7 +261,7 @@ class LagRow(NamedTuple):
     log_start: int
     log_end: int
     lag: int
-    seconds: float
+    seconds: float | None
     member: str | None = None
     """Who has it assigned."""
 

@@ -40,11 +40,16 @@ export function duration(ms) {
   return `${Math.floor(hours / 24)} days`;
 }
 
+export const seconds = (number) => (number === null || number === undefined ? "–" : duration(number * 1000));
+
 const pad = (number, width = 2) => String(number).padStart(width, "0");
+
+// Producers may say any number; a date has at most 100 million days.
+const isTime = (ms) => Boolean(ms) && Math.abs(ms) <= 8.64e15;
 
 // The time of day, with the date where it is another day, and milliseconds if asked for. Local time, as people live in it.
 export function time(ms, { millis = false, now = Date.now() } = {}) {
-  if (!ms) return "–";
+  if (!isTime(ms)) return ms ? String(ms) : "–";
   const at = new Date(ms);
   const day = new Date(now).toDateString() === at.toDateString()
     ? ""
@@ -53,7 +58,7 @@ export function time(ms, { millis = false, now = Date.now() } = {}) {
   return millis ? `${text}.${pad(at.getMilliseconds(), 3)}` : text;
 }
 
-export const iso = (ms) => (ms ? new Date(ms).toISOString() : undefined);
+export const iso = (ms) => (isTime(ms) ? new Date(ms).toISOString() : undefined);
 
 export const listed = (items) => {
   const words = items.map(String);

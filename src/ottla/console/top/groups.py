@@ -153,7 +153,7 @@ class GroupPage(ListScreen[LagKey, LagRow]):
         return "This group has committed no offsets."
 
     def is_wrong(self, picture: Picture, row: LagRow) -> bool:
-        return row.seconds >= LATE_S
+        return (row.seconds or 0) >= LATE_S
 
     def head(self, picture: Picture, scope: Any, width: int) -> list[Line]:
         consumers = picture.model.consumers

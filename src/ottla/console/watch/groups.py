@@ -52,7 +52,7 @@ class GroupQuestions:
 
     async def _ask_groups(self) -> None:
         listed = await self._groups.all()
-        self._consumers.listed(listed.answers)
+        self._consumers.listed(listed.answers, listed.silent)
         names = [each.id for each in listed.answers]
         looked_at = {each.name for each in self._asking.interests.of("group")}
         described = names if len(names) <= DESCRIBED_MAX else [n for n in names if n in looked_at]
@@ -114,7 +114,7 @@ class GroupQuestions:
                 )
                 for producer, held in hanging.items()
             )
-        self._consumers.transactions_told(rows)
+        self._consumers.transactions_told(rows, listed.silent)
         self._consumers.holds_told(holds)
 
     def _forget_transactions(self) -> None:

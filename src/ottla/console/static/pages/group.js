@@ -2,7 +2,7 @@
 
 import { html, useMemo, useState } from "../lib.js";
 import { groupOf, PartitionLink, place, to } from "../router.js";
-import { count, duration, plural, short } from "../format.js";
+import { count, duration, plural, seconds, short } from "../format.js";
 import { clock, tables } from "../store.js";
 import { Chart, columnsOf } from "../parts/chart.js";
 import { Confirmed, mayWrite, useChange } from "../parts/actions.js";
@@ -22,7 +22,7 @@ export default function Group({ parts: [part] }) {
     <p class="chips"><${State} row=${row} /><span class="chip">${row.type || row.protocol || "group"}</span>
       <span class="chip">coordinator <a href=${to.broker(row.coordinator)}>broker ${row.coordinator}</a></span>
       <span class="chip">${plural(members.length || row.members || 0, "member")}</span>
-      <span class=${`chip ${row.seconds >= 10 ? "warn" : ""}`}>${row.lag === null ? "lag unknown" : `${short(row.lag)} records, ${duration(row.seconds * 1000)} behind`}</span>
+      <span class=${`chip ${row.seconds >= 10 ? "warn" : ""}`}>${row.lag === null ? "lag unknown" : `${short(row.lag)} records${row.seconds === null ? "" : `, ${seconds(row.seconds)}`} behind`}</span>
       ${row.late_since_ms ? html`<span class="chip warn">late for ${row.late_at_least ? "at least " : ""}${duration(clock.value - row.late_since_ms)}</span>` : null}</p>
     ${row.hold_up ? html`<${HoldUp} told=${row.hold_up} />` : null}
     <div class="grid">
@@ -36,7 +36,7 @@ export default function Group({ parts: [part] }) {
           { name: "committed", head: "committed", num: true, show: (each) => count(each.committed) },
           { name: "log_end", head: "log end", num: true, show: (each) => count(each.log_end) },
           { name: "lag", head: "records behind", num: true, show: (each) => html`<${LagBar} row=${each} />` },
-          { name: "seconds", head: "seconds behind", num: true, show: (each) => html`<span class=${each.seconds >= 10 ? "warn" : ""}>${duration(each.seconds * 1000)}</span>` },
+          { name: "seconds", head: "seconds behind", num: true, show: (each) => html`<span class=${each.seconds >= 10 ? "warn" : ""}>${seconds(each.seconds)}</span>` },
           { name: "member", head: "read by", show: (each) => html`<${Owner} id=${each.member} members=${members} />` },
           { name: "next", head: "", sort: false, show: (each) => each.lag ? html`<a class="small" href=${to.messages(each.topic, { partition: each.partition, from: each.committed ?? each.log_start })}>next record</a>` : null },
         ]} /></section>

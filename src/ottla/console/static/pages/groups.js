@@ -2,7 +2,7 @@
 
 import { html, useState } from "../lib.js";
 import { to } from "../router.js";
-import { count, duration } from "../format.js";
+import { count, duration, seconds } from "../format.js";
 import { clock, tables } from "../store.js";
 import { Spark } from "../parts/chart.js";
 import { Sorted, Titled } from "../parts/page.js";
@@ -24,7 +24,7 @@ export default function Groups() {
         { name: "state", head: "state", show: (row) => html`<${State} row=${row} />` },
         { name: "members", head: "members", num: true, show: (row) => count(row.members) },
         { name: "lag", head: "records behind", num: true, show: (row) => count(row.lag) },
-        { name: "seconds", head: "seconds behind", num: true, show: (row) => html`<span class=${row.seconds >= LATE_S ? "warn" : ""}>${row.seconds === null ? "–" : duration(row.seconds * 1000)}</span>` },
+        { name: "seconds", head: "seconds behind", num: true, show: (row) => html`<span class=${row.seconds >= LATE_S ? "warn" : ""}>${seconds(row.seconds)}</span>` },
         { name: "late_since_ms", head: "late since", show: (row) => row.late_since_ms ? html`${row.late_at_least ? "at least " : ""}${duration(clock.value - row.late_since_ms)}` : html`<span class="muted">–</span>` },
         { name: "trend", head: "last hour", sort: false, show: (row) => html`<${Spark} values=${(rings.get(row.id) ?? []).map((each) => each[2])} label=${`seconds that ${row.id} was behind, over the last hour`} />` },
         { name: "topics", head: "topics", sort: false, show: (row) => row.topics.slice(0, 4).map((name, index) => html`${index ? ", " : ""}<a href=${to.topic(name)}>${name}</a>`).concat(row.topics.length > 4 ? ` and ${row.topics.length - 4} more` : "") },

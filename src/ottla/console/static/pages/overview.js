@@ -2,7 +2,7 @@
 
 import { html, useMemo } from "../lib.js";
 import { to } from "../router.js";
-import { bytes, count, duration, plural, short } from "../format.js";
+import { bytes, count, duration, plural, seconds, short } from "../format.js";
 import { tables } from "../store.js";
 import { Chart, columnsOf, Spark } from "../parts/chart.js";
 import { eventOf, Events } from "../parts/events.js";
@@ -43,7 +43,7 @@ function Tiles() {
     <${Tile} name="bytes in" value=${rate(bytes)(point[2])} />
     <${Tile} name="bytes out" value=${rate(bytes)(point[3])} />
     <${Tile} name="partitions" value=${count(totals?.partitions)} more=${!totals ? "" : totals.not_preferred ? `${count(totals.not_preferred)} not led by their first replica` : "all led by their first replica"} />
-    <${Tile} name="groups" value=${count(totals ? tables.groups.now.size : null)} href="/groups" more=${worst ? (worst.seconds >= 1 ? html`<a href=${to.group(worst.id)}>${worst.id}</a> ${duration(worst.seconds * 1000)} behind` : "none behind") : ""} />
+    <${Tile} name="groups" value=${count(totals ? tables.groups.now.size : null)} href="/groups" more=${worst ? (worst.seconds >= 1 ? html`<a href=${to.group(worst.id)}>${worst.id}</a> ${seconds(worst.seconds)} behind` : "none behind") : ""} />
   </dl>`;
 }
 
@@ -76,7 +76,7 @@ function Late() {
   const list = tables.groups.list.filter((each) => each.lag !== null).sort((a, b) => b.seconds - a.seconds || b.lag - a.lag).slice(0, 5);
   return html`<header class="head"><h2>Groups that are farthest behind</h2><a class="small" href="/groups">All</a></header>
     ${list.length ? html`<ul class="late">${list.map((each) => html`<li key=${each.id}><a class="name" href=${to.group(each.id)}>${each.id}</a>
-      <span class=${`num ${each.seconds >= 10 ? "warn" : "muted"}`}>${each.seconds >= 1 ? duration(each.seconds * 1000) : "up to date"}</span>
+      <span class=${`num ${each.seconds >= 10 ? "warn" : "muted"}`}>${each.seconds >= 1 || each.seconds === null ? seconds(each.seconds) : "up to date"}</span>
       <span class="num muted small">${short(each.lag)} records</span></li>`)}</ul>` : html`<p class="empty">No group has committed anything.</p>`}`;
 }
 

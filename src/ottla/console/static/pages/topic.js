@@ -2,7 +2,7 @@
 
 import { html, useMemo, useState } from "../lib.js";
 import { go, to } from "../router.js";
-import { bytes, count, duration, plural, short } from "../format.js";
+import { bytes, count, duration, plural, seconds, short } from "../format.js";
 import { ask, clock, tables } from "../store.js";
 import { Chart, columnsOf } from "../parts/chart.js";
 import { Confirmed, mayWrite, useChange } from "../parts/actions.js";
@@ -56,7 +56,8 @@ function Readers({ name }) {
     if (lag.topic !== name) continue;
     const one = groups.get(lag.group) ?? { id: lag.group, lag: 0, seconds: 0, partitions: 0 };
     one.lag += lag.lag;
-    one.seconds = Math.max(one.seconds, lag.seconds);
+    one.seconds = Math.max(one.seconds, lag.seconds ?? 0);
+    one.unknown ||= lag.seconds === null;
     one.partitions++;
     groups.set(lag.group, one);
   }
@@ -64,7 +65,7 @@ function Readers({ name }) {
     { name: "id", head: "group", show: (each) => html`<a class="name" href=${to.group(each.id)}>${each.id}</a>` },
     { name: "partitions", head: "partitions", num: true },
     { name: "lag", head: "records behind", num: true, show: (each) => count(each.lag) },
-    { name: "seconds", head: "seconds behind", num: true, show: (each) => html`<span class=${each.seconds >= 10 ? "warn" : ""}>${duration(each.seconds * 1000)}</span>` },
+    { name: "seconds", head: "seconds behind", num: true, show: (each) => html`<span class=${each.seconds >= 10 ? "warn" : ""}>${seconds(each.unknown && !each.seconds ? null : each.seconds)}</span>` },
   ]} />`;
 }
 
