@@ -19,12 +19,15 @@ from ottla.client.model import FetchedRecords
 from ottla.console.web import messages
 from ottla.console.web.answers import AnswerRefused
 from ottla.console.web.messages import (
+    HEADERS_SHOWN,
     SHOWN_BYTES,
+    NewestRecords,
     RecordScan,
     RecordSearch,
     decoded,
     headers_of,
     shown_bytes,
+    shown_record,
 )
 from ottla.records.record import Record
 from ottla.wire.errors import InvalidFrame
@@ -254,6 +257,60 @@ def test_a_search_reads_as_far_as_it_must_and_says_how_far_that_was() -> None:
     assert done["scanned"] == 100
     places, done = told(scan(logs, RecordSearch("nobody"), limit=1).backwards(ends(logs)))
     assert (places, done["scanned"], done["next"]) == ([], 500, {})
+
+
+class Bombs(Logs):
+    """The records from 20 to 29 are one batch that is too much to open."""
+
+    async def fetch_many(self, topic: str, offsets: Mapping[int, int], **_: Any) -> dict[int, Any]:
+        found = await super().fetch_many(topic, offsets)
+        batch: Any = SimpleNamespace(base_offset=20, last_offset=29, size=900)
+        for partition, answer in found.items():
+            kept = [each for each in answer.records if not 20 <= each.offset < 30]
+            closed = (batch,) if len(kept) < len(answer.records) else ()
+            found[partition] = answer._replace(records=kept, closed=closed)
+        return found
+
+
+@pytest.mark.parametrize("limit", [10, 100])
+def test_a_search_names_once_what_it_could_not_open(limit: int) -> None:
+    bomb = {"partition": 0, "first": 20, "last": 29, "size": 900}
+    logs = Bombs({0: a_log(50)})
+    for lines in (
+        scan(logs, RecordSearch("k"), limit).backwards(ends(logs)),
+        scan(logs, RecordSearch("nobody"), limit).forwards({0: 0}),
+    ):
+        _, done = told(lines)
+        assert done["closed"] == [bomb]
+
+
+@pytest.mark.parametrize(
+    ("headers", "shown"),
+    [
+        ((("", b""),) * 400_000, HEADERS_SHOWN),
+        ((("a" * 900_000, b"v"),), 1),
+        ((("a", b"v" * 900_000),) * 50, 1),
+        ((("a", b"v"), ("b", None)), 2),
+    ],
+)
+def test_a_record_is_shown_in_bounds_whatever_its_headers_are(
+    headers: tuple[tuple[str, bytes | None], ...], shown: int
+) -> None:
+    found = shown_record(0, a_record(headers=headers))
+    assert len(found["headers"]) == shown
+    assert found["headers_left_out"] == len(headers) - shown
+    assert len(json.dumps(found)) < 3 * SHOWN_BYTES
+
+
+def test_of_records_with_long_names_no_more_is_kept_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(messages, "KEPT_BYTES", 1 << 20)
+    newest = NewestRecords(1000)
+    for number in range(100):
+        newest.add(0, Record(number, number, None, None, (("n" * 30_000, b""),)))
+    assert sum(len(json.dumps(each)) for each in newest.newest_first()) < 1 << 20
+    assert newest.left_out
 
 
 def a_record(**parts: Any) -> Record:

@@ -24,6 +24,7 @@ from ottla.client.client import EARLIEST, LATEST, Client
 from ottla.client.cluster_admin import ClusterAdmin
 from ottla.client.connections import ConnectionsClosed
 from ottla.client.model import FetchedRecords
+from ottla.client.opening import Opening
 from ottla.client.partitioner import partition_for
 from ottla.client.producer import Producer
 from ottla.console.web.answers import (
@@ -38,12 +39,16 @@ from ottla.console.web.answers import (
     viewer_of,
 )
 from ottla.console.web.viewer import Viewer
+from ottla.records.batch import Batch
 from ottla.records.record import Record
 from ottla.runtime.seams import Clock
 from ottla.wire.errors import KafkaError
 
 SHOWN_BYTES = 32 << 10
-"""Of a key, a value or a header; the whole value can be had by itself."""
+"""Of a key, of a value, and of all headers; the whole value can be had by itself."""
+HEADERS_SHOWN = 100
+CLOSED_MAX = 100
+"""Batches that are named because they are too much to open."""
 LIMIT_MAX = 1000
 FORM_BYTES_MAX = 1 << 20
 """Of a whole record that a form is filled with: in base64, too, it is less than what a form may send."""
@@ -91,7 +96,7 @@ def shown_bytes(data: bytes | None, most: int = SHOWN_BYTES) -> dict[str, Any] |
 
 def _whole_characters(cut: bytes) -> bytes:
     """Without the beginning of a character at its end."""
-    for length in range(1, 4):
+    for length in range(1, min(4, len(cut) + 1)):
         last = cut[-length]
         if last >= 0xC0:
             return cut[:-length]
@@ -101,14 +106,29 @@ def _whole_characters(cut: bytes) -> bytes:
 
 
 def shown_record(partition: int, record: Record, most: int = SHOWN_BYTES) -> dict[str, Any]:
+    shown: list[list[Any]] = []
+    room = most
+    for name, value in record.headers[:HEADERS_SHOWN]:
+        if room < 0:
+            break
+        cut = name if len(name) <= room else f"{name[:room]}…"
+        room -= len(name)
+        shown.append([cut, shown_bytes(value, max(0, room))])
+        room -= len(value or b"")
     return {
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "key": shown_bytes(record.key, most),
         "value": shown_bytes(record.value, most),
-        "headers": [[name, shown_bytes(value, most)] for name, value in record.headers],
+        "headers": shown,
+        "headers_left_out": len(record.headers) - len(shown),
     }
+
+
+def _size(record: Record) -> int:
+    parts = (record.key, record.value, *(part for each in record.headers for part in each))
+    return sum(len(part or b"") for part in parts)
 
 
 class NewestRecords:
@@ -134,8 +154,7 @@ class NewestRecords:
             self._leave_out(rank)
             return
         shown = shown_record(partition, record)
-        parts = (record.key, record.value, *(value for _, value in record.headers))
-        size = sum(min(len(part or b""), SHOWN_BYTES) for part in parts)
+        size = len(json.dumps(shown))
         heappush(self._kept, (rank, size, shown))
         self._bytes += size
         while len(self._kept) > self._limit or (self._bytes > KEPT_BYTES and len(self._kept) > 1):
@@ -218,6 +237,24 @@ Bounds = Mapping[int, tuple[int, int]]
 """By partition: where it begins and ends."""
 
 
+class ClosedBatches:
+    """Those that were too much to open, the first ones of a search: who looks for a record must know where it may be."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], Batch] = {}
+
+    def add(self, partition: int, found: Iterable[Batch]) -> None:
+        for batch in found:
+            if len(self._found) < CLOSED_MAX:
+                self._found[partition, batch.base_offset] = batch
+
+    def as_json(self) -> list[dict[str, int]]:
+        return [
+            {"partition": p, "first": first, "last": batch.last_offset, "size": batch.size}
+            for (p, first), batch in self._found.items()
+        ]
+
+
 class RecordScan:
     """Reads partitions of one topic until enough is found. `lines` gives what it finds, and how far it is."""
 
@@ -242,6 +279,7 @@ class RecordScan:
         self._scanned = 0
         self._bytes = 0
         self._found = 0
+        self._closed = ClosedBatches()
 
     async def forwards(self, starts: Mapping[int, int]) -> AsyncGenerator[dict[str, Any], None]:
         """From these offsets on, up to the ends as they are now."""
@@ -325,6 +363,9 @@ class RecordScan:
             return [(partition, [], ends[partition]) for partition in fetched]
         found = []
         for partition, answer in fetched.items():
+            self._closed.add(
+                partition, (b for b in answer.closed if b.base_offset < ends[partition])
+            )
             if answer.next_offset > asked[partition]:
                 records = [each for each in answer.records if each.offset < ends[partition]]
                 self._scanned += len(records)
@@ -333,13 +374,15 @@ class RecordScan:
         return found
 
     def _progress(self, left: int) -> dict[str, Any]:
-        return {"progress": {"scanned": self._scanned, "bytes": self._bytes, "left": left}}
+        return {"progress": {**self._so_far(), "left": left}}
+
+    def _so_far(self) -> dict[str, Any]:
+        return {"scanned": self._scanned, "bytes": self._bytes, "closed": self._closed.as_json()}
 
     def _end(self, positions: Mapping[int, int]) -> dict[str, Any]:
         return {
             "done": {
-                "scanned": self._scanned,
-                "bytes": self._bytes,
+                **self._so_far(),
                 "found": self._found,
                 "next": {str(partition): offset for partition, offset in positions.items()},
             }
@@ -364,6 +407,7 @@ async def fetch_in_shares(
         max_bytes=ROUND_BYTES,
         partition_max_bytes=share,
         committed=committed,
+        opening=Opening(),
     )
 
 
@@ -512,9 +556,14 @@ async def _follow(
 ) -> AsyncGenerator[dict[str, Any], None]:
     positions = {partition: end for partition, (_, end) in bounds.items()}
     seen = 0
+    closed = ClosedBatches()
     while True:
         answers = await client.fetch_many(
-            topic, positions, max_wait_ms=round(TAIL_S * 1000), committed=committed
+            topic,
+            positions,
+            max_wait_ms=round(TAIL_S * 1000),
+            committed=committed,
+            opening=Opening(),
         )
         matched: list[tuple[int, Record]] = []
         for partition, answer in answers.items():
@@ -523,6 +572,7 @@ async def _follow(
                     raise answer
                 continue
             seen += len(answer.records)
+            closed.add(partition, answer.closed)
             if answer.next_offset > positions[partition]:
                 # It is asked last now: a partition that is always busy leaves room for the others.
                 del positions[partition]
@@ -534,7 +584,8 @@ async def _follow(
             yield {"skipped": skipped}
         for partition, record in matched[skipped:]:
             yield {"record": shown_record(partition, record)}
-        yield {"progress": {"scanned": seen, "at": clock.wall_ms()}}
+        now_ms = clock.wall_ms()
+        yield {"progress": {"scanned": seen, "at": now_ms, "closed": closed.as_json()}}
         if not answers:
             raise TimeoutError
 
@@ -611,12 +662,11 @@ async def whole(request: Request) -> Response:
 async def one(request: Request) -> Response:
     """One record with nothing cut off, to produce it again."""
     _, partition, record = await _record_at(request)
-    parts = (record.key, record.value, *(value for _, value in record.headers))
-    size = sum(len(part or b"") for part in parts)
-    if size > FORM_BYTES_MAX:
+    if (size := _size(record)) > FORM_BYTES_MAX or len(record.headers) > HEADERS_SHOWN:
         raise AnswerRefused(
             413,
-            f"This record has {size} bytes, and a form takes {FORM_BYTES_MAX}. Keep its value as a file, and use ottla produce.",
+            f"This record has {size} bytes and {len(record.headers)} headers, and a form takes {FORM_BYTES_MAX} and"
+            f" {HEADERS_SHOWN}. Keep its value as a file, and use ottla produce.",
         )
     return json_response(shown_record(partition, record, FORM_BYTES_MAX))
 
@@ -627,7 +677,14 @@ async def _record_at(request: Request) -> tuple[str, int, Record]:
     partition = number_of(request, "partition", most=PARTITION_MAX)
     offset = number_of(request, "offset")
     # The batch that has it comes however large it is, and no other is wanted.
-    found = await viewer.client.fetch(topic, partition, offset, max_bytes=1, max_wait_ms=0)
+    one = Opening(kept_bytes=1)
+    found = await viewer.client.fetch(
+        topic, partition, offset, max_bytes=1, max_wait_ms=0, opening=one
+    )
+    if found.closed:
+        raise AnswerRefused(
+            413, "This record is in a batch that is too much to open here. ottla consume reads it."
+        )
     for record in found.records:
         if record.offset == offset:
             return topic, partition, record
@@ -675,7 +732,8 @@ async def _first_time(client: Client, topic: str, bounds: Bounds) -> int:
         }
         if not came:
             break
-        times += (answer.records[0].timestamp for answer in came.values() if answer.records)
+        first = (answer.first_timestamp for answer in came.values())
+        times += (each for each in first if each is not None)
         missing = {p: start for p, start in missing.items() if p not in came}
     return max(0, min(times, default=0))
 

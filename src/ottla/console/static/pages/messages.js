@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { go, place, refine, to } from "../router.js";
-import { bytes, count, plural, short, time } from "../format.js";
+import { bytes, count, iso, plural, short, time } from "../format.js";
 import { isJson, laidOut, membersOf, plain } from "../json.js";
 import { ask, now, tables } from "../store.js";
 import { Chart } from "../parts/chart.js";
@@ -46,6 +46,7 @@ function Browser({ topic, topics }) {
         <${State} found=${found} live=${live} />
         <label class="check small"><input type="checkbox" checked=${columns} onChange=${(e) => setColumns(e.target.checked)} />JSON members as columns</label></header>
       <${Trouble} error=${found.error} />
+      <${Closed} topic=${topic} list=${(found.done ?? found.progress)?.closed ?? []} />
       <${Records} list=${found.records} columns=${columns} onOpen=${setOpen} loading=${found.loading} live=${live} />
       ${found.next && !found.loading ? html`<p class="more"><button onClick=${found.more}>${wanted.search || wanted.member ? "Search on" : "More"}</button></p>` : null}
     </section>
@@ -133,6 +134,13 @@ function State({ found, live }) {
   return html`<span class="muted small" role="status">${words}${loading && !live ? html` <button class="quiet small" onClick=${found.stop}>Stop</button>` : null}</span>`;
 }
 
+// Batches that unpack to more than the console opens: what is looked for may be in them.
+function Closed({ topic, list }) {
+  if (!list.length) return null;
+  return html`<div class="note" role="status"><p>Not opened here, since they unpack to too much: ${list.slice(0, 5).map((each) => `offsets ${count(each.first)} to ${count(each.last)} of partition ${each.partition} (${bytes(each.size)} packed)`).join(", ")}${list.length > 5 ? ` and ${plural(list.length - 5, "other batch", "other batches")}` : ""}.</p>
+    <${Command} text=${ottla("consume", topic, "-p", list[0].partition, "-o", list[0].first, "-n", "1")} /></div>`;
+}
+
 function Controls({ topic, topics, partitions, query }) {
   const [text, setText] = useState(query.search ?? "");
   const [member, setMember] = useState(query.member ? `${query.member}=${query.equals ?? ""}` : "");
@@ -166,7 +174,7 @@ function Controls({ topic, topics, partitions, query }) {
 function localText(ms) {
   if (!ms) return "";
   const at = new Date(Number(ms));
-  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return iso(at.getTime() - at.getTimezoneOffset() * 60_000)?.slice(0, 19) ?? "";
 }
 
 // How many were written when; brushing chooses the time
@@ -203,7 +211,7 @@ function Records({ list, columns, onOpen, loading, live }) {
       <td class="num"><button class="quiet small" onClick=${() => onOpen(each)} aria-label=${`Open the record at offset ${each.offset} of partition ${each.partition}`}>${count(each.offset)}</button></td>
       <td class="mono small cut">${brief(each.key, 60)}</td>
       ${columns ? names.map((name) => html`<td key=${name} class="mono small cut">${memberOf(each, name)}</td>`) : html`<td class="mono small cut wide">${brief(each.value, 300)}</td>`}
-      <td class="small muted cut">${each.headers.length ? each.headers.map(([name]) => name).join(", ") : ""}</td></tr>`)}</tbody></table></div>`;
+      <td class="small muted cut">${each.headers.length ? each.headers.map(([name]) => name.slice(0, 60)).slice(0, 10).join(", ") : ""}</td></tr>`)}</tbody></table></div>`;
 }
 
 function brief(part, most) {
@@ -267,10 +275,10 @@ function Detail({ topic, record, onClose, onAgain }) {
   // What is shown here may be cut: the form takes the record as the cluster has it.
   const again = () => ask("messages/one", { topic, partition, offset }).then(onAgain, (failed) => setError(failed.message));
   return html`<${Dialog} title=${`${topic}-${partition}, offset ${count(offset)}`} onClose=${onClose}>
-    <p class="muted small">${time(record.timestamp, { millis: true, now: 0 })} · ${new Date(record.timestamp).toISOString()} · <a href=${to.partition(topic, partition)}>partition ${partition}</a></p>
+    <p class="muted small">${time(record.timestamp, { millis: true, now: 0 })} · ${iso(record.timestamp) ?? `timestamp ${record.timestamp}`} · <a href=${to.partition(topic, partition)}>partition ${partition}</a></p>
     <${Part} name="key" part=${record.key} />
     <${Part} name="value" part=${record.value} />
-    ${record.headers.length ? html`<div><h3>headers</h3><div class="scroll"><table><tbody>${record.headers.map(([name, value], index) => html`<tr key=${index}><td class="mono">${name}</td><td class="mono">${brief(value, 2000)}</td></tr>`)}</tbody></table></div></div>` : null}
+    ${record.headers.length ? html`<div><h3>headers</h3><div class="scroll"><table><tbody>${record.headers.map(([name, value], index) => html`<tr key=${index}><td class="mono">${name}</td><td class="mono">${brief(value, 2000)}</td></tr>`)}</tbody></table></div>${record.headers_left_out ? html`<p class="muted small">${plural(record.headers_left_out, "other header")} not shown.</p>` : null}</div>` : null}
     <${Trouble} error=${error} />
     <div class="actions">${onAgain ? html`<button onClick=${again}>Produce it again</button>` : null}<a class="button" href=${file} download>Keep the value as a file</a></div>
     <${Command} text=${ottla("consume", topic, "-p", partition, "-o", offset, "-n", "1")} /></${Dialog}>`;
