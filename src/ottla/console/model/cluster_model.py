@@ -34,8 +34,10 @@ class Selection(NamedTuple):
 
 
 class ClusterModel:
-    def __init__(self) -> None:
-        self._versions = Versions()
+    def __init__(self, versions: Versions | None = None) -> None:
+        """`versions`: of the model that this one takes the place of. Whoever has seen that one gets all of this one."""
+        self._versions = versions or Versions()
+        self._versions.next()
         self.structure = Structure(self._versions)
         self.flow = Flow(self._versions)
         self.consumers = Consumers(self._versions)

@@ -66,9 +66,10 @@ class TableNews(NamedTuple):
 class _Removals(Generic[K]):
     """The keys that went, and when. The oldest are forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, versions: Versions) -> None:
         self._at: dict[K, int] = {}
-        self.forgotten = NOTHING
+        self.forgotten = versions.now
+        """Who saw something before does not know what went since."""
 
     def add(self, key: K, version: int) -> None:
         self._at.pop(key, None)
@@ -106,7 +107,7 @@ class RowTable(Generic[K, R]):
         self._key_text = key_text
         self._cells: dict[K, _Cell[R]] = {}
         """In the order of their last change."""
-        self._removals: _Removals[K] = _Removals()
+        self._removals: _Removals[K] = _Removals(versions)
 
     def put(self, key: K, row: R) -> bool:
         """Whether that is a change."""
@@ -167,7 +168,7 @@ class RowTable(Generic[K, R]):
         return ((key, cell.row) for key, cell in self._cells.items())
 
     def news(self, since: int, wanted: Callable[[K], bool] | None = None) -> TableNews:
-        whole = since < self._removals.forgotten or since == NOTHING
+        whole = since < self._removals.forgotten
         new: dict[str, str] = {}
         for key, cell in reversed(self._cells.items()):
             if not whole and cell.version <= since:
@@ -195,7 +196,7 @@ class Rings(Generic[K]):
         self._key_text = key_text
         self._points: dict[K, deque[tuple[int, tuple[Any, ...]]]] = {}
         """Version and point; keys in the order of their last change."""
-        self._removals: _Removals[K] = _Removals()
+        self._removals: _Removals[K] = _Removals(versions)
 
     def add(self, key: K, point: tuple[Any, ...]) -> None:
         kept = self._points.pop(key, None)
@@ -236,7 +237,7 @@ class Rings(Generic[K]):
         return len(self._points)
 
     def news(self, since: int, wanted: Callable[[K], bool] | None = None) -> TableNews:
-        whole = since < self._removals.forgotten or since == NOTHING
+        whole = since < self._removals.forgotten
         new: dict[str, str] = {}
         for key, kept in reversed(self._points.items()):
             if not whole and kept[-1][0] <= since:

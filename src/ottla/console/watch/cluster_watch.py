@@ -12,6 +12,7 @@ from typing import Any, Self
 from ottla.client.client import Client
 from ottla.console.model.cluster_model import ClusterModel
 from ottla.console.model.structure import THE
+from ottla.console.model.tables import Versions
 from ottla.console.watch.asking import Asking, Interest, Interests
 from ottla.console.watch.events import EventTail
 from ottla.console.watch.flow import FlowQuestions
@@ -40,41 +41,62 @@ class ClusterWatch:
     ) -> None:
         """`connect` makes a client with connections of its own; this needs three, and closes them. `reads_pages`: whether the
         brokers' metrics pages are read, which ask nobody who he is."""
-        self.model = ClusterModel()
+        self._versions = Versions()
         self.interests = Interests(clock)
         self.client = connect()
         self._clients = [self.client, connect(), connect()]
         self._clock = clock
+        self._reads_pages = reads_pages
         self._dirty = asyncio.Event()
         self._news = asyncio.Event()
         self.settled = 0
         """The version of the model that is complete: what follows from observations has been worked out."""
-        asking = Asking(self.client, clock, self.model, self.interests, self.hurry)
-        structure = StructureQuestions(asking, self._clients[1])
+        self._failure = ""
+        """Of the last round; empty if there was none."""
+        self._another = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._begin()
+        self.interests.on_new.append(self._begin_to_look)
+
+    def _begin(self) -> None:
+        """Of the cluster nothing is known yet."""
+        self._another.clear()
+        self.model = ClusterModel(self._versions)
+        asking = Asking(self.client, self._clock, self.model, self.interests, self.hurry)
+        self._structure = StructureQuestions(asking, self._clients[1], self._another.set)
         themes = (
-            structure,
-            FlowQuestions(asking, reads_pages=reads_pages),
+            self._structure,
+            FlowQuestions(asking, reads_pages=self._reads_pages),
             GroupQuestions(asking),
             LossQuestions(asking),
         )
-        self._structure = structure
         self.polls = {poll.what: poll for theme in themes for poll in theme.polls()}
         tail_client = self._clients[2]
         self._tail = EventTail(tail_client, self.model, self.hurry, self._dirty.set, asking.known)
         self.known = asking.known
         """Set when the topics of the cluster are known."""
-        self._tasks: list[asyncio.Task[None]] = []
-        self._failure = ""
-        """Of the last round; empty if there was none."""
-        self.interests.on_new.append(self._begin_to_look)
+
+    async def _run(self) -> None:
+        """For ever. When another cluster is at the addresses of the one before, nothing of that one is left."""
+        while True:
+            works: list[Coroutine[Any, Any, None]] = [
+                *(poll.run(self._dirty.set) for poll in self.polls.values()),
+                self._tail.run(),
+                self._settle(),
+            ]
+            tasks = [asyncio.create_task(work) for work in works]
+            try:
+                await self._another.wait()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            logger.info("another cluster answers")
+            self._begin()
+            self._dirty.set()
 
     async def __aenter__(self) -> Self:
-        works: list[Coroutine[Any, Any, None]] = [
-            *(poll.run(self._dirty.set) for poll in self.polls.values()),
-            self._tail.run(),
-            self._settle(),
-        ]
-        self._tasks = [asyncio.create_task(work) for work in works]
+        self._running = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(
@@ -83,9 +105,9 @@ class ClusterWatch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
         for client in self._clients:
             client.connections.close()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ottla.client.client import EARLIEST, LATEST
 from ottla.client.kept_records import list_kept
+from ottla.client.opening import Opening
 from ottla.console.model.flow import CLUSTER
 from ottla.console.watch.asking import Asking
 from ottla.console.watch.polling import LOST, Poll, lacks_right
@@ -82,11 +83,15 @@ class LossQuestions:
 
     async def _read_on(self) -> None:
         client = self._asking.client
+        end = await client.offset(EVENT_LOG_TOPIC, 0, LATEST)
+        if self._position is not None and end < self._position:  # it is another log
+            self._begin_anew()
         if self._position is None:
             self._position = await client.offset(EVENT_LOG_TOPIC, 0, EARLIEST)
-        end = await client.offset(EVENT_LOG_TOPIC, 0, LATEST)
         while self._position < end:
-            fetched = await client.fetch(EVENT_LOG_TOPIC, 0, self._position, max_wait_ms=0)
+            fetched = await client.fetch(
+                EVENT_LOG_TOPIC, 0, self._position, max_wait_ms=0, opening=Opening()
+            )
             if fetched.next_offset <= self._position:
                 break
             told = (r for r in fetched.records if any(word in (r.value or b"") for word in TELLING))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ottla.client.admin import BROKER
 from ottla.client.client import LATEST, Client
@@ -26,8 +27,10 @@ NO_QUORUM = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
 
 
 class StructureQuestions:
-    def __init__(self, asking: Asking, probe: Client) -> None:
-        """`probe`: a client of its own: a broker answers a connection in order, and a ping must not wait for anything."""
+    def __init__(self, asking: Asking, probe: Client, another: Callable[[], None]) -> None:
+        """`probe`: a client of its own: a broker answers a connection in order, and a ping must not wait for anything. `another`
+        is called when another cluster answers than before."""
+        self._another = another
         self._asking = asking
         self._client = asking.client
         self._model = asking.model
@@ -86,6 +89,10 @@ class StructureQuestions:
             self._structure.answers(self._asking.now_ms, str(error) or "no answer in time")
             raise
         self.refusals = 0
+        before_id = self._model.cluster[CLUSTER].cluster_id
+        if None not in (before_id, found.cluster_id) and before_id != found.cluster_id:
+            self._another()
+            return
         self._structure.answers(now_ms, None)
         self._structure.described(found, now_ms)
         if before != {id: row.standing for id, row in self._model.brokers.items()}:
