@@ -46,7 +46,7 @@ class LogClient:
 
     async def offset(self, topic: str, partition: int, timestamp: int) -> int:
         self._check()
-        return self.first if timestamp == EARLIEST else len(self.log)
+        return self.first if timestamp in (EARLIEST, 0) else len(self.log)
 
     async def fetch(self, topic: str, partition: int, offset: int, **_: Any) -> FetchedRecords:
         self._check()
@@ -119,6 +119,68 @@ def test_a_log_that_begins_later_is_read_from_there(asked: Asked) -> None:
     asked.client.log += asked.client.log[3:203]
     asked.losses()
     assert asked.losses() == [], "as `ottla losses` would say now"
+
+
+def test_of_a_log_that_is_shorter_than_before_nothing_is_known(asked: Asked) -> None:
+    asked.losses()
+    asked.client.log = asked.client.log[3:203]
+    assert asked.losses() == []
+
+
+def a_viewer(*kinds: str) -> Viewer:
+    viewer = Viewer(connect, SetClock(), "token")
+    viewer.watch.model.structure.kind(has_event_log=True)
+    for each in kinds:
+        viewer.watch.model.event(an_event(each, None))
+    return viewer
+
+
+async def events(viewer: Viewer, query: str) -> Any:
+    head = {"type": "http", "query_string": query.encode(), "headers": [], "viewer": viewer}
+    return json.loads(bytes((await past.events(Request(head))).body))
+
+
+def test_a_log_that_is_known_as_a_whole_is_not_read_again() -> None:
+    async def ask() -> Any:
+        viewer = a_viewer()
+        viewer._client = None
+        viewer.watch.model.happenings.begin(whole=True)
+        viewer.watch.model.event(an_event("rebalance", None))
+        return await events(viewer, f"from=0&until={1 << 50}")
+
+    told = asyncio.run(ask())
+    assert (len(told["events"]), told["complete"]) == (1, True)
+
+
+def test_a_long_log_is_read_for_one_question_at_a_time_and_only_what_is_asked_is_kept() -> None:
+    client = LogClient()
+    for number in range(5000):
+        client.add("rebalance", group="g", epoch=number, members=1)
+        client.add("isr_shrink", "ledger", leader=2, leader_epoch=4, isr=[2], previous_isr=[1, 2], brokers=[1])  # fmt: skip
+    reading: list[int] = []
+    most: list[int] = []
+    fetch = client.fetch
+
+    async def counted(*place: Any, **options: Any) -> FetchedRecords:
+        reading.append(1)
+        most.append(len(reading))
+        await asyncio.sleep(0)
+        reading.pop()
+        return await fetch(*place, **options)
+
+    client.fetch = counted  # type: ignore[method-assign]
+
+    async def ask() -> Any:
+        viewer = a_viewer()
+        viewer._client = client  # type: ignore[assignment]
+        query = f"from=0&until={1 << 50}&topic=ledger&limit=10"
+        return await asyncio.gather(*(events(viewer, query) for _ in range(4)))
+
+    for told in asyncio.run(ask()):
+        assert [each["kind"] for each in told["events"]] == ["isr_shrink"] * 10
+        assert told["left_out"] == 4990
+        assert told["events"][0]["at_ms"] > told["events"][-1]["at_ms"]
+    assert max(most) == 1
 
 
 @pytest.mark.parametrize("kind", ["rebalance", "events_dropped"])

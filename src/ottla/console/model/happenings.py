@@ -34,8 +34,15 @@ class Happenings:
         self.losses: RowTable[str, LossRow] = RowTable(versions, str)
         self.events: deque[EventRow] = deque(maxlen=EVENTS_MAX)
         """In the order of the log."""
+        self._whole = False
+        """Nothing older is in the log."""
+
+    def begin(self, *, whole: bool) -> None:
+        """Entries come, from the beginning of the log on if that is `whole`."""
+        self._whole = whole and not self.events
 
     def add(self, event: EventRow) -> None:
+        self._whole = self._whole and len(self.events) < EVENTS_MAX
         self.events.append(event)
         self.newest.add(ALL, tuple(event))
 
@@ -49,8 +56,10 @@ class Happenings:
 
     @property
     def known_since_ms(self) -> int | None:
-        """The time of the oldest entry that is known."""
-        return self.events[0].at_ms if self.events else None
+        """All entries since then are known."""
+        if not self.events:
+            return None
+        return 0 if self._whole else self.events[0].at_ms
 
     def last_of(self, partition: str, limit: int) -> list[EventRow]:
         """Of one partition, oldest first."""

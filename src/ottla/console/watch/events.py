@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from ottla.client.client import EARLIEST, LATEST, Client
+from ottla.client.opening import Opening
 from ottla.console.model.cluster_model import ClusterModel
 from ottla.console.model.flow import CLUSTER
 from ottla.console.model.happenings import event_row
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 HISTORY_MAX = 5_000
 """Entries that are read at first; older ones are read when somebody wants to see them."""
+STEP_BYTES = 1 << 17
+"""Of older entries that are read at a time: others wait while they are decoded."""
 LONG_POLL_MS = 500
 LOOK_AGAIN_S = 1.0
 HURRIES = {
@@ -97,7 +100,7 @@ class EventTail:
         if self._position is None:
             self._position = await self._start()
         fetched = await self._client.fetch(
-            EVENT_LOG_TOPIC, 0, self._position, max_wait_ms=LONG_POLL_MS
+            EVENT_LOG_TOPIC, 0, self._position, max_wait_ms=LONG_POLL_MS, opening=Opening()
         )
         is_new = fetched.next_offset >= fetched.high_watermark
         hurried: set[str] = set()
@@ -116,23 +119,27 @@ class EventTail:
     async def _start(self) -> int:
         first = await self._client.offset(EVENT_LOG_TOPIC, 0, EARLIEST)
         end = await self._client.offset(EVENT_LOG_TOPIC, 0, LATEST)
+        self._model.happenings.begin(whole=end - first <= HISTORY_MAX)
         return max(first, end - HISTORY_MAX)
 
 
-async def events_between(
-    client: Client, from_ms: int, until_ms: int, limit: int
-) -> tuple[list[EventRow], bool]:
-    """Entries of that time in the order of the log, the newest `limit` of them, and whether these are all."""
+async def read_events(
+    client: Client, from_ms: int, until_ms: int, limit: int, take: Callable[[EventRow], None]
+) -> bool:
+    """Entries of that time in the order of the log, the newest `limit` of them, one by one: a log may be long. Returns whether
+    these are all."""
     start = await client.offset(EVENT_LOG_TOPIC, 0, from_ms)
     end = await client.offset(EVENT_LOG_TOPIC, 0, until_ms)
-    is_all = end - start <= limit
     offset, reader = max(start, end - limit), EntryReader()
-    found: list[EventRow] = []
     while offset < end:
-        fetched = await client.fetch(EVENT_LOG_TOPIC, 0, offset, max_wait_ms=0)
-        found += (event_row(entry) for entry in reader.entries(fetched.records))
+        fetched = await client.fetch(
+            EVENT_LOG_TOPIC, 0, offset, max_bytes=STEP_BYTES, max_wait_ms=0, opening=Opening()
+        )
+        for entry in reader.entries(fetched.records):
+            if from_ms <= entry.at_ms < until_ms:
+                take(event_row(entry))
         if fetched.next_offset <= offset:
             break
         offset = fetched.next_offset
         await asyncio.sleep(0)
-    return [each for each in found if from_ms <= each.at_ms < until_ms], is_all
+    return end - start <= limit

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections import deque
+from collections.abc import Callable, Collection
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ottla.client.client import Client
 from ottla.console.model.cluster_model import ClusterModel, problems_of
 from ottla.console.model.flow import CLUSTER
 from ottla.console.model.rows import BrokerRow, EventRow, PartitionRow, place_text
-from ottla.console.watch.events import events_between
+from ottla.console.watch.events import read_events
 from ottla.console.web.answers import (
     json_response,
     number_of,
     text_response,
     viewer_of,
 )
+from ottla.console.web.viewer import Viewer
 from ottla.event_log.kinds import KINDS
 from ottla.event_log.search import concerns, topic_of
 from ottla.wire.types import TopicPartition
@@ -45,13 +46,21 @@ async def events(request: Request) -> Response:
     wanted = _filter(request)
     if not _has_event_log(viewer.watch.model):
         return json_response({"events": [], "left_out": 0, "complete": True, "missing": MISSING})
-    found, is_all = await _events(viewer.watch.model, viewer.client, from_ms, until_ms)
-    dropped = _has_gap(found)
-    chosen = [each for each in reversed(found) if wanted(each)]
+    newest: deque[EventRow] = deque(maxlen=limit)
+    left_out, dropped = 0, False
+
+    def take(event: EventRow) -> None:
+        nonlocal left_out, dropped
+        dropped = dropped or _is_gap(event)
+        if wanted(event):
+            left_out += len(newest) == limit
+            newest.append(event)
+
+    is_all = await _read(viewer, from_ms, until_ms, take)
     return json_response(
         {
-            "events": [each._asdict() for each in chosen[:limit]],
-            "left_out": max(0, len(chosen) - limit),
+            "events": [each._asdict() for each in reversed(newest)],
+            "left_out": left_out,
             "complete": is_all and not dropped,
             "dropped": dropped,
         }
@@ -70,9 +79,10 @@ async def past(request: Request) -> Response:
     at_ms = number_of(request, "at", most=now_ms + 1000)
     if not _has_event_log(model):
         return json_response({"at": at_ms, "missing": MISSING})
-    found, is_all = await _events(model, viewer.client, at_ms - DAY_MS // 24, now_ms + 1000)
+    found: list[EventRow] = []
+    is_all = await _read(viewer, at_ms - DAY_MS // 24, now_ms + 1000, found.append)
     then = model.past(found, at_ms)
-    dropped = _has_gap(each for each in found if each.at_ms >= at_ms)
+    dropped = any(_is_gap(each) for each in found if each.at_ms >= at_ms)
     tables: dict[str, Any] = {
         "partitions": {place_text(place): row._asdict() for place, row in then.partitions.items()},
         "brokers": {
@@ -99,23 +109,28 @@ def _broker(partitions: Collection[PartitionRow], row: BrokerRow) -> dict[str, A
     }
 
 
-def _has_gap(found: Iterable[EventRow]) -> bool:
-    """Whether nodes had more to tell than they could write down."""
-    return any(each.kind == "events_dropped" for each in found)
+def _is_gap(event: EventRow) -> bool:
+    """Whether a node had more to tell than it could write down."""
+    return event.kind == "events_dropped"
 
 
 def _has_event_log(model: ClusterModel) -> bool:
     return bool(model.cluster[CLUSTER].has_event_log)
 
 
-async def _events(
-    model: ClusterModel, client: Client, from_ms: int, until_ms: int
-) -> tuple[list[EventRow], bool]:
-    """From memory as far as it goes, else from the log. And whether these are all."""
-    known = model.happenings.known_since_ms
-    if known is not None and from_ms >= known:
-        return [each for each in model.happenings.events if from_ms <= each.at_ms < until_ms], True
-    return await events_between(client, max(0, from_ms), until_ms, EVENTS_MAX)
+async def _read(
+    viewer: Viewer, from_ms: int, until_ms: int, take: Callable[[EventRow], None]
+) -> bool:
+    """From memory as far as it goes, else from the log. Returns whether these are all."""
+    happenings = viewer.watch.model.happenings
+    known = happenings.known_since_ms
+    if known is None or from_ms < known:
+        async with viewer.past:
+            return await read_events(viewer.client, max(0, from_ms), until_ms, EVENTS_MAX, take)
+    for event in happenings.events:
+        if from_ms <= event.at_ms < until_ms:
+            take(event)
+    return True
 
 
 def _filter(request: Request) -> Callable[[EventRow], bool]:

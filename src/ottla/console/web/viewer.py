@@ -51,6 +51,8 @@ class Viewer:
         """Searches and live tails of messages that are under way."""
         self.questions = asyncio.Semaphore(QUESTIONS_MAX)
         self.uploads = asyncio.Semaphore(UPLOADS_MAX)
+        self.past = asyncio.Lock()
+        """The event log is read for one question at a time: it may be long."""
         self.move_run: MoveRun | None = None
         """The last one that was started here."""
         self._connect = connect
