@@ -195,6 +195,14 @@ def test_elsewhere_it_prints_one_screen_and_ends(watched: ProcessCluster) -> Non
     assert "\x1b" not in found.stdout
 
 
+def test_it_prints_also_where_not_all_characters_can_be_written(watched: ProcessCluster) -> None:
+    words = (OTTLA, "top", "--once", "-b", watched.bootstrap)
+    env = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    found = subprocess.run(words, capture_output=True, env=env, timeout=60, check=False)
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert b"3 of 3 brokers" in found.stdout
+
+
 def test_programs_get_everything_as_json(watched: ProcessCluster) -> None:
     found = json.loads(printed("--format", "json", "-b", watched.bootstrap).stdout)
     assert [broker["id"] for broker in found["brokers"]] == [1, 2, 3]

@@ -25,7 +25,15 @@ FormatOption = Annotated[Format, typer.Option("--format", help="For people or fo
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    print(_json(value), flush=True)
+
+
+def _json(value: Any) -> str:
+    """What a terminal might obey is escaped: names that clients chose may hold it, and JSON means the same by it."""
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def count_of(number: int, noun: str) -> str:

@@ -7,6 +7,7 @@ a third of that time, as long as its options are written plainly. Whatever else 
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import sys
@@ -193,4 +194,6 @@ async def _once(cluster: WatchedCluster, state: TopState, options: TopOptions) -
 
             print_json(snapshot(scene().picture))
         else:
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(errors="replace")  # not every terminal and file is UTF-8
             print(as_text(scene(), state), flush=True)

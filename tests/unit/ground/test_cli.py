@@ -321,8 +321,12 @@ def test_what_clients_named_rules_no_terminal_and_adds_no_line(
     shown = r"g\x1b[2J\nforged\u202e"
     assert out.splitlines()[1:] == [f"{shown}  {shown}", f"group {shown}", "next"]
     assert err.splitlines() == [f"ottla: {shown}"]
-    print_json({"group": name})
-    assert json.loads(capsys.readouterr().out) == {"group": name}
+    for told in (name, "c\x9b31m\u202e\u2028", "\ud800", "日本語 é 😀"):
+        print_json({"group": told})
+        out = capsys.readouterr().out
+        assert json.loads(out) == {"group": told}
+        assert out.rstrip("\n").isprintable()
+    assert "日本語 é 😀" in out, "what people can read stays as it is"
 
 
 def test_the_launcher_takes_news_of_a_child_that_was_seen_to_already() -> None:
