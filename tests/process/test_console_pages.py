@@ -19,10 +19,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.client import producer as ottla_producer
+from ottla.client.blocking import BlockingClient
+from ottla.records.record import Record
 from support.browsed import PAGES, SETTINGS, Browsed, commit
 from support.chromium import CHROMIUM, Chromium
 from support.cluster import OTTLA, ProcessCluster, wait_until
 from support.console import ConsoleProcess
+from support.crowd import addresses
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
@@ -59,8 +63,9 @@ def test_every_page_fits_into_its_window(browsed: Browsed, width: int, scheme: s
         assert not page.complaints(), path
 
 
-def test_an_address_that_is_no_page_says_so(browsed: Browsed) -> None:
-    assert "no such page" in browsed.visit("/nonsense").text()
+@pytest.mark.parametrize("path", ["/nonsense", "/groups/%ff"])
+def test_an_address_that_is_no_page_says_so(browsed: Browsed, path: str) -> None:
+    assert "no such page" in browsed.visit(path).text()
 
 
 def test_what_is_injected_into_a_page_does_not_run(browsed: Browsed) -> None:
@@ -362,6 +367,34 @@ def test_a_small_record_of_brackets_is_not_laid_out_as_a_huge_one(browsed: Brows
         return laidOut("[".repeat(16000) + "]".repeat(16000)).length;
     })()"""
     assert page.value_of(script) < 2_000_000
+
+
+def test_records_that_are_meant_to_do_harm_are_shown_or_named(browsed: Browsed) -> None:
+    """A time that is no date, more headers than anybody reads, and a batch that unpacks to too much."""
+    browsed.cluster.create_topic("harm", 1)
+    records = [
+        Record(0, -9_000_000_000_000_000, b"k", b"long ago", ()),
+        Record(0, 1_700_000_000_000, b"k", b"headers", (("h", b"v"),) * 120),
+        Record(0, 1_700_000_000_000, b"k", bytes(40 << 20) + os.urandom(60_000), ()),
+    ]
+    with BlockingClient(addresses(browsed.cluster.bootstrap)) as blocking:
+        producer = ottla_producer.Producer(blocking.client, codec=1)
+        for each in records:
+            blocking.run(producer.send("harm", 0, [each]))
+    commit(browsed.cluster, "harmed", 0, "harm")
+    page = browsed.visit("/messages/harm?from=earliest")
+    page.wait_for("document.querySelectorAll('.records tbody tr').length === 2")
+    page.wait_for_text("offsets 2 to 2 of partition 0")
+    page.click(".records tbody tr:nth-child(1) button")
+    page.wait_for_text("timestamp -9000000000000000")
+    page.press("Escape")
+    page.click(".records tbody tr:nth-child(2) button")
+    page.wait_for_text("20 other headers not shown")
+    page = browsed.visit("/groups/harmed")
+    page.wait_for_text("3 records behind")
+    assert "harmed" not in browsed.visit("/").value_of(
+        "[...document.querySelectorAll('.problem')].map((each) => each.textContent).join()"
+    )
 
 
 def test_a_topic_is_made_changed_and_deleted(browsed: Browsed) -> None:

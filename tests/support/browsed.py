@@ -60,7 +60,7 @@ class Browsed:
         assert hosts <= {self.console.host, ""}, hosts
 
 
-def commit(cluster: ProcessCluster, group: str, offset: int) -> None:
+def commit(cluster: ProcessCluster, group: str, offset: int, topic: str = "orders") -> None:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
-    consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     consumer.close()

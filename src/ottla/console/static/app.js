@@ -37,17 +37,28 @@ const ROUTES = [
   [/^\/lab$/, "lab", () => ["plain"]],
 ];
 
+// Undefined where there is none, also where a part of the address is no text.
+function pageAt(path) {
+  for (const [pattern, name, stream] of ROUTES) {
+    const match = path.match(pattern);
+    try {
+      if (match) return { name, stream, parts: match.slice(1).map((each) => (each === undefined ? each : decodeURIComponent(each))) };
+    } catch {
+      return undefined;
+    }
+  }
+}
+
 const loaded = {};
 
 function Page() {
   const { path } = place.value;
   const [, setLoads] = useState(0);
-  const found = ROUTES.map(([pattern, name, stream]) => [path.match(pattern), name, stream]).find(([match]) => match);
-  const name = found?.[1];
+  const found = pageAt(path);
+  const name = found?.name;
   useEffect(() => {
     if (!found) return;
-    const parts = found[0].slice(1).map((each) => (each === undefined ? each : decodeURIComponent(each)));
-    watch(...found[2](...parts));
+    watch(...found.stream(...found.parts));
   }, [path]);
   useEffect(() => {
     if (name && !loaded[name]) {
@@ -59,8 +70,7 @@ function Page() {
   }
   const View = loaded[name];
   if (!View) return html`<p class="muted" role="status">Loading…</p>`;
-  const parts = found[0].slice(1).map((each) => (each === undefined ? each : decodeURIComponent(each)));
-  return html`<${Guarded} key=${path}><${View} parts=${parts} /></${Guarded}>`;
+  return html`<${Guarded} key=${path}><${View} parts=${found.parts} /></${Guarded}>`;
 }
 
 // A page that fails says so, and the others still work.
