@@ -88,9 +88,7 @@ def _row(view: QuorumInfo, replica: QuorumReplica, role: str) -> dict[str, Any]:
         "id": replica.id,
         "role": "leader" if role == "voter" and replica.id == view.leader else role,
         "lag": end - replica.log_end if replica.log_end >= 0 else None,
-        "seen_ms_ago": None
-        if leader is None or min(leader.last_fetch_ms, replica.last_fetch_ms) < 0
-        else max(0, leader.last_fetch_ms - replica.last_fetch_ms),
+        "seen_ms_ago": view.silent_ms(replica),
         "at": " ".join(f"{host}:{port}" for _, host, port in replica.listeners) or None,
         "directory": None if replica.directory is None else _text(replica.directory),
     }
@@ -130,7 +128,7 @@ def add(
     local = local_cluster(bootstrap, dir)
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         view = blocking.run(blocking.client.describe_quorum())
-        _require_dynamic(blocking, view)
+        require_dynamic(blocking, view)
         if (voter := view.voter(id)) is not None:
             advice = ""
             other = view.observer(id)
@@ -257,18 +255,15 @@ def _shown(replica: QuorumReplica) -> str:
     return "unknown" if replica.directory is None else _text(replica.directory)
 
 
-def _require_dynamic(blocking: BlockingClient, view: QuorumInfo) -> None:
-    """The feature says it; static voters may have directories, too."""
+def require_dynamic(blocking: BlockingClient, view: QuorumInfo) -> None:
+    from ottla.client.voters import are_dynamic
 
-    async def level() -> int:
-        return (await blocking.client.connections.to_any()).features.get("kraft.version", 0)
-
-    if any(voter.directory is None for voter in view.voters) or blocking.run(level()) < 1:
+    if not blocking.run(are_dynamic(blocking.client, view)):
         raise Failure(STATIC, CONFLICT)
 
 
 def _voter(blocking: BlockingClient, view: QuorumInfo, id: int) -> QuorumReplica:
-    _require_dynamic(blocking, view)
+    require_dynamic(blocking, view)
     voter = view.voter(id)
     if voter is None:
         ids = ", ".join(str(each.id) for each in view.voters)

@@ -101,6 +101,13 @@ class QuorumInfo(NamedTuple):
         found = [each for each in self.observers if each.id == id]
         return max(found, key=lambda each: each.last_fetch_ms, default=None)
 
+    def silent_ms(self, replica: QuorumReplica) -> int | None:
+        """For how long it has not fetched. None: unknown, as of one that has not fetched from this leader."""
+        leader = self.voter(self.leader)
+        if leader is None or min(leader.last_fetch_ms, replica.last_fetch_ms) < 0:
+            return None
+        return max(0, leader.last_fetch_ms - replica.last_fetch_ms)
+
 
 class Config(NamedTuple):
     name: str

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla.client.admin import BROKER, Admin, ConfigEntry
 from ottla.client.client import Client
 from ottla.client.model import QuorumInfo
+from ottla.client.voters import are_dynamic
 from ottla.config.values import join_address, split_address
 
 STATIC = 4
@@ -49,7 +50,8 @@ async def new_broker_file(client: Client, new: NewBroker, like: int) -> str:
     quorum = await client.describe_quorum()
     resource = (BROKER, str(like))
     entries = (await Admin(client).describe_configs([resource]))[resource]
-    return file_text(new, like, cluster.cluster_id, quorum, entries)
+    is_dynamic = await are_dynamic(client, quorum)
+    return file_text(new, like, cluster.cluster_id, quorum, entries, is_dynamic=is_dynamic)
 
 
 def file_text(
@@ -58,14 +60,17 @@ def file_text(
     cluster_id: str,
     quorum: QuorumInfo,
     entries: Sequence[ConfigEntry],
+    *,
+    is_dynamic: bool,
 ) -> str:
+    """`is_dynamic`: the voters can change, so nobody names them in his file."""
     given = {each.name: each for each in entries if each.source == STATIC}
     values = {name: each.value or "" for name, each in given.items()}
     controllers = _names(values.get("controller.listener.names", "CONTROLLER"))
     settings = {"node.id": str(new.id), "process.roles": "broker"}
     settings |= _listeners({**values, **new.more}, controllers, new.host)
     settings["controller.listener.names"] = ",".join(controllers)
-    settings |= _quorum(values, quorum)
+    settings |= _quorum(values, quorum, is_dynamic)
     if new.rack is not None:
         settings["broker.rack"] = new.rack
     shared = taken_over(entries)
@@ -125,9 +130,8 @@ def _listeners(values: Mapping[str, str], controllers: Sequence[str], host: str)
     return found if bound == advertised else found | {"advertised.listeners": ",".join(advertised)}
 
 
-def _quorum(values: Mapping[str, str], quorum: QuorumInfo) -> dict[str, str]:
+def _quorum(values: Mapping[str, str], quorum: QuorumInfo, is_dynamic: bool) -> dict[str, str]:
     at = {each.id: each.listeners[0] for each in quorum.voters if each.listeners}
-    is_dynamic = all(each.directory is not None for each in quorum.voters)
     if is_dynamic and at:
         servers = ",".join(join_address(host, port) for _, host, port in at.values())
         return {"controller.quorum.bootstrap.servers": servers}

@@ -11,11 +11,19 @@ from uuid import UUID
 
 from ottla.client.admin import Admin
 from ottla.client.client import Client
+from ottla.client.model import QuorumInfo
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 Listener = tuple[str, str, int]
 """(name, host, port)"""
+
+
+async def are_dynamic(client: Client, quorum: QuorumInfo) -> bool:
+    """Whether the voters can change. The feature says it; static voters may have directories, too."""
+    if any(voter.directory is None for voter in quorum.voters):
+        return False
+    return (await client.connections.to_any()).features.get("kraft.version", 0) >= 1
 
 
 async def add_voter(

@@ -8,12 +8,9 @@ from ottla.client.admin import ConfigEntry
 from ottla.client.model import QuorumInfo, QuorumReplica
 from ottla.client.new_broker_file import STATIC, NewBroker, file_text
 
-STATICALLY = QuorumInfo(
-    1, 1, 0, (QuorumReplica(1, 0, listeners=(("CONTROLLER", "c1", 9093),)),), ()
-)
-DYNAMICALLY = STATICALLY._replace(
-    voters=tuple(each._replace(directory=UUID(int=200)) for each in STATICALLY.voters)
-)
+VOTER = QuorumReplica(1, 0, directory=UUID(int=200), listeners=(("CONTROLLER", "c1", 9093),))
+QUORUM = QuorumInfo(1, 1, 0, (VOTER,), ())
+"""Also where voters are static, a leader of ottla names its directory."""
 NEW = NewBroker(4, "newhost", "west", {})
 
 
@@ -41,7 +38,7 @@ def test_a_new_machine_gets_the_settings_of_the_others_and_its_own_names() -> No
         entry("num.partitions", "7"),
         entry("log.retention.ms", "5", source=5),
     ]
-    assert read(file_text(NEW, 1, "abc", STATICALLY, entries)) == {
+    assert read(file_text(NEW, 1, "abc", QUORUM, entries, is_dynamic=False)) == {
         "node.id": "4",
         "process.roles": "broker",
         "listeners": "CLIENTS://:9092,INTERNAL://newhost:9094",
@@ -55,7 +52,7 @@ def test_a_new_machine_gets_the_settings_of_the_others_and_its_own_names() -> No
 
 
 def test_voters_that_may_change_are_found_by_any_controller() -> None:
-    found = read(file_text(NEW, 1, "abc", DYNAMICALLY, []))
+    found = read(file_text(NEW, 1, "abc", QUORUM, [], is_dynamic=True))
     assert found["controller.quorum.bootstrap.servers"] == "c1:9093"
     assert "controller.quorum.voters" not in found
 
@@ -66,7 +63,9 @@ def test_secrets_and_keys_are_named_as_missing_and_given_ones_win() -> None:
         entry("ssl.keystore.location", "/etc/kafka/h1.pem"),
         entry("log.dirs", "/data"),
     ]
-    text = file_text(NEW._replace(more={"log.dirs": "/mnt"}), 1, "abc", STATICALLY, entries)
+    text = file_text(
+        NEW._replace(more={"log.dirs": "/mnt"}), 1, "abc", QUORUM, entries, is_dynamic=False
+    )
     assert read(text)["log.dirs"] == "/mnt"
     assert "\n#ssl.keystore.password=\n" in text
     assert "\n#ssl.keystore.location=/etc/kafka/h1.pem\n" in text
@@ -79,7 +78,7 @@ def test_listeners_that_are_given_are_told_to_clients_under_the_name_of_the_new_
         "process.roles": "broker,controller",
         "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
     }
-    text = file_text(NEW._replace(more=given), 1, "abc", DYNAMICALLY, entries)
+    text = file_text(NEW._replace(more=given), 1, "abc", QUORUM, entries, is_dynamic=True)
     assert read(text)["listeners"] == given["listeners"]
     assert read(text)["advertised.listeners"] == "PLAINTEXT://newhost:9092"
     assert "--config server.properties --no-initial-controllers\n" in text
@@ -87,10 +86,10 @@ def test_listeners_that_are_given_are_told_to_clients_under_the_name_of_the_new_
 
 def test_what_clients_are_told_may_be_given() -> None:
     given = {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://outside:1"}
-    found = read(file_text(NEW._replace(more=given), 1, "abc", DYNAMICALLY, []))
+    found = read(file_text(NEW._replace(more=given), 1, "abc", QUORUM, [], is_dynamic=True))
     assert found["advertised.listeners"] == "PLAINTEXT://outside:1"
 
 
 def test_an_address_of_ipv6_has_its_brackets() -> None:
-    found = read(file_text(NEW._replace(host="fd00::5"), 1, "abc", DYNAMICALLY, []))
+    found = read(file_text(NEW._replace(host="fd00::5"), 1, "abc", QUORUM, [], is_dynamic=True))
     assert found["advertised.listeners"] == "PLAINTEXT://[fd00::5]:9092"
