@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from ottla.cli.errors import CONFLICT
 from support.cluster import OTTLA, ProcessCluster, byte_identical, wait_until
 from support.configs import BROKER, TOPIC, described
 from support.interrupts import take_sigint
@@ -163,6 +164,24 @@ def test_P39_the_throttle_of_a_command_that_died_is_removed_by_the_next(
     assert throttles(cluster, topic) == []
     replicas = cluster.partitions(topic)[0].replicas
     assert replicas == ([4] if how == "interrupted" else [1])
+
+
+def test_P39_who_cancels_a_move_of_many_gets_no_others_begun(
+    cluster: ProcessCluster, tmp_path: Path
+) -> None:
+    topic = cluster.create_topic("cancelled", assignment=[[1]] * 6)
+    fill(cluster, topic, 6)
+    file, first = tmp_path / "all.json", tmp_path / "first.json"
+    moves = [{"topic": topic, "partition": number, "replicas": [4]} for number in range(6)]
+    file.write_text(json.dumps({"version": 1, "partitions": moves}))
+    first.write_text(json.dumps({"version": 1, "partitions": moves[:2]}))
+    running = started(cluster, "execute", file, "--throttle", "100k", "--at-once", 2)
+    assert running.stdout is not None and "progress" in next(running.stdout)
+    reassign(cluster, "cancel", first)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == CONFLICT
+    assert "somebody else has cancelled the move of cancelled-0 (and 5 more)" in said
+    assert set(map(tuple, assignments(cluster, topic).values())) == {(1,)}
 
 
 def test_P39_a_dry_run_shows_loads_and_changes_nothing(

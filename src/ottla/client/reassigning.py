@@ -390,6 +390,9 @@ class _Run:
         self._sizes: dict[tuple[int, Place], int] = {}
         self._pending: list[Place] = []
         self._started: set[Place] = set()
+        self._arrived: set[Place] = set()
+        """Of these, those that are known to be where they shall be, or deleted."""
+        self._is_cancelled = False
         self._refused: dict[Place, KafkaError] = {}
         self._gone: set[Place] = set()
         """Deleted meanwhile."""
@@ -430,12 +433,14 @@ class _Run:
         began = loop.time()
         while True:
             active = await self._moves.active()
+            self._is_cancelled = self._is_cancelled or await self._went_back(active)
             if await self._start_more(active):
                 active = await self._moves.active()  # also what was started just now
             disks = await self._moves.disks(self._brokers, self._targets)
             self._sizes |= disks.sizes
             progress = self._progress(active, loop.time() - began)
-            if not self._pending and not any(place in active for place in self._started):
+            is_begun = self._is_cancelled or not self._pending
+            if is_begun and not any(place in active for place in self._started):
                 return
             open_ = [place for place in self._started if place in active]
             await self._pace.adapt(
@@ -454,8 +459,19 @@ class _Run:
             {id for place in open_ for id in self._adding[place]}
         )
 
+    async def _went_back(self, active: Mapping[Place, Reassignment]) -> bool:
+        """Whether a move has ended elsewhere. Who cancels some of many wants no others to be begun in their place."""
+        ended = self._started - active.keys() - self._arrived
+        if not ended or not self._pending:
+            return False
+        now = await self._settled(ended)
+        self._arrived |= {each for each in ended if each not in now or self._is_there(each, now)}
+        return not ended <= self._arrived
+
     async def _start_more(self, active: Mapping[Place, Reassignment]) -> bool:
         """Whether there was anything to start, and room for it."""
+        if self._is_cancelled:
+            return False
         moving = sum(place in active for place in self._started)
         room = len(self._pending) if self._at_once is None else max(0, self._at_once - moving)
         chosen, self._pending = self._pending[:room], self._pending[room:]
@@ -504,7 +520,7 @@ class _Run:
 
     async def finish(self) -> MoveProgress:
         """Leaders to the preferred replicas, and no throttle any more. Returns how all ended."""
-        now = await self._settled()
+        now = await self._settled(self._targets)
         self._gone |= self._targets.keys() - now.keys()
         there = [place for place in sorted(self._targets) if self._is_there(place, now)]
         away = [place for place in there if now[place].leader != self._targets[place][0]]
@@ -522,15 +538,15 @@ class _Run:
         if self._undone:
             raise MovesUndone(self._undone)
 
-    async def _settled(self) -> Mapping[Place, DescribedPartition]:
+    async def _settled(self, places: Iterable[Place]) -> Mapping[Place, DescribedPartition]:
         """As the broker that is asked knows it, once it knows the end of all moves; soon, if they did not end as they
         should. A plan that is made before would move them again."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + KNOWN_AFTER_S
+        places = list(places)
         while True:
-            topics = {topic for topic, _ in self._targets}
-            now = await self._moves.partitions(topics, gone_too=True)
-            mine = [place for place in self._targets if place in now and place not in self._refused]
+            now = await self._moves.partitions({topic for topic, _ in places}, gone_too=True)
+            mine = [place for place in places if place in now and place not in self._refused]
             if all(self._is_there(place, now) for place in mine) or loop.time() >= deadline:
                 return now
             await asyncio.sleep(LOOK_AGAIN_S)
