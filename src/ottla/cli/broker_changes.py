@@ -393,30 +393,40 @@ def remove(
         if id not in standings.known and not is_local:
             raise _unknown(id, standings)
         _require_no_vote(command, id)
-        _require_empty(command, id, is_alive=id in standings.living)
-        cordon = command.blocking.run(command.changes.cordon(id))
-        try:
-            # Again: before the cordon something may have been created there.
-            _require_empty(command, id, is_alive=id in standings.living)
-        except Failure:
-            if cordon.is_new:
-                command.blocking.run(command.changes.uncordon(id))
-            raise
+        is_alive = id in standings.living
+        cordon_empty(command, id, is_alive=is_alive, how=_emptied(id, is_alive=is_alive))
         take_out(command, id)
     command.tell("removed", f"broker {id} is no part of the cluster any more", broker=id)
 
 
-def _require_empty(command: ChangeCommand, id: int, *, is_alive: bool) -> None:
-    found = command.partitions_on(id)
-    if not found:
-        return
-    how = f"ottla brokers drain {id} moves them away"
+def cordon_empty(command: ChangeCommand, id: int, *, is_alive: bool, how: str) -> None:
+    """Failure if the broker has something; else it gets nothing any more. `how` says what empties it."""
+    require_empty(command, id, how)
     if not is_alive:
-        how = f"ottla brokers drain {id} builds them anew on others, ottla brokers replace {id} on a new machine"
-    raise Failure(
-        f"broker {id} has replicas of {count_of(len(found), 'partition')} ({_names(list(found))}): {how}",
-        CONFLICT,
-    )
+        return
+    cordon = command.blocking.run(command.changes.cordon(id))
+    try:
+        # Again: before the cordon something may have been created there.
+        require_empty(command, id, how)
+    except Failure:
+        if cordon.is_new:
+            command.blocking.run(command.changes.uncordon(id))
+        raise
+
+
+def require_empty(command: ChangeCommand, id: int, how: str) -> None:
+    found = command.partitions_on(id)
+    if found:
+        raise Failure(
+            f"broker {id} has replicas of {count_of(len(found), 'partition')} ({_names(list(found))}): {how}",
+            CONFLICT,
+        )
+
+
+def _emptied(id: int, *, is_alive: bool) -> str:
+    if is_alive:
+        return f"ottla brokers drain {id} moves them away"
+    return f"ottla brokers drain {id} builds them anew on others, ottla brokers replace {id} on a new machine"
 
 
 def _require_no_vote(command: ChangeCommand, id: int) -> None:
@@ -454,9 +464,8 @@ def take_out(command: ChangeCommand, id: int) -> None:
             f"broker {id} is stopped, and still not fenced after {SHUTDOWN_S:g} s", FAILED
         )
     if id in command.standings().known:
-        _require_empty(
-            command, id, is_alive=False
-        )  # it could not be cordoned, or somebody named it
+        # It could not be cordoned, or somebody named it.
+        require_empty(command, id, _emptied(id, is_alive=False))
         command.blocking.run(command.changes.unregister(id))
     if is_local:
         assert command.local is not None

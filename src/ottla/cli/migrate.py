@@ -16,6 +16,8 @@ from ottla.cli.broker_changes import (
     ChangeCommand,
     DryRunOption,
     IdArgument,
+    cordon_empty,
+    require_empty,
     take_out,
     targets_of,
 )
@@ -26,7 +28,7 @@ from ottla.cli.connect import (
     TimeoutOption,
     connect,
 )
-from ottla.cli.errors import CONFLICT, USAGE, Failure
+from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, say, warn
 from ottla.cli.reassign import ThrottleOption, ToleranceOption, parse_throttle, tidy_up
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from ottla.client import BlockingClient
     from ottla.client.broker_changes import Situation, Standings
     from ottla.client.migration import Kind, Readiness
+
+EMPTIED = "ottla migrate move first"
 
 app = typer.Typer(
     help="Move a cluster from Apache Kafka to ottla, or back.",
@@ -210,30 +214,39 @@ def retire(
     It is stopped while it still votes. A node without a vote finds the controllers at controller.quorum.bootstrap.servers
     only; if those are gone, too, it cannot end in good order. So add the vote of its successor first (ottla controllers add).
     """
-    from ottla.cli.controllers import STATIC
+    from ottla.cli.controllers import require_dynamic
+    from ottla.client.migration import may_run
     from ottla.client.voters import remove_voter
 
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         command = _Migrate(blocking, format, f"ottla migrate retire {id}")
-        mine = command.partitions_on(id)
-        if mine:
-            raise Failure(
-                f"broker {id} has replicas of {count_of(len(mine), 'partition')}: ottla migrate move first",
-                CONFLICT,
-            )
         quorum = blocking.run(blocking.client.describe_quorum())
         voter = quorum.voter(id)
-        if voter is not None and voter.directory is None:
-            raise Failure(f"node {id} is a controller, too, and {STATIC}", CONFLICT)
-        if voter is not None and len(quorum.voters) == 1:
-            raise Failure(
-                f"controller {id} is the only voter: add another first (ottla controllers add)",
-                CONFLICT,
-            )
-        if id in command.now.living:
+        if id not in command.now.known and voter is None and quorum.observer(id) is None:
+            raise Failure(f"there is no node {id} (ottla migrate status)", NOT_FOUND)
+        require_empty(command, id, EMPTIED)
+        if voter is not None:
+            require_dynamic(blocking, quorum)
+            if len(quorum.voters) == 1:
+                raise Failure(
+                    f"controller {id} is the only voter: add another first (ottla controllers add)",
+                    CONFLICT,
+                )
+            if not blocking.run(command.migration.has_majority_without(id)):
+                raise Failure(
+                    f"controller {id} is one of {len(quorum.voters)} voters, and without it those that answer are no majority:"
+                    " add the vote of its successor first (ottla controllers add), or take its vote away while it runs"
+                    f" (ottla controllers remove {id})",
+                    CONFLICT,
+                )
+        is_alive = id in command.now.living
+        cordon_empty(command, id, is_alive=is_alive, how=EMPTIED)
+        if is_alive or may_run(quorum, id):
             warn(f"stop node {id} now, in good order (SIGTERM); waiting up to {wait:g} s")
-        if not blocking.run(command.changes.wait_fenced(id, wait)):
+        if not blocking.run(command.migration.wait_stopped(id, wait)):
             raise Failure(f"node {id} still runs: stop it, and run {command.again} again", CONFLICT)
+        # Where brokers cannot be cordoned, something may have been created there.
+        require_empty(command, id, EMPTIED)
         if voter is not None:
             assert voter.directory is not None
             blocking.run(remove_voter(blocking.client, id, voter.directory))

@@ -6,16 +6,18 @@ cordoned and who votes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
 from ottla.client.admin import BROKER, TOPIC, Admin, ConfigEntry, DescribedTopic
+from ottla.client.broker_changes import BrokerChanges
 from ottla.client.client import Client
 from ottla.client.group_admin import GroupAdmin
-from ottla.client.model import QuorumInfo
+from ottla.client.model import QuorumInfo, QuorumReplica
 from ottla.client.new_broker_file import taken_over
-from ottla.client.reassigning import Reassigner
+from ottla.client.reassigning import LOOK_AGAIN_S, Reassigner
 from ottla.config.checking import faults_of
 from ottla.config.values import STANDARD_AUTHORIZER
 from ottla.wire.apis import ApiKey
@@ -28,6 +30,8 @@ REMOTE_STORAGE: Final = "remote.storage.enable"
 TIERED: Final = "remote.log.storage.system.enable"
 UNSERVED_GROUPS: Final = frozenset({"share", "streams"})
 NAMED_MAX: Final = 5
+SILENT_S: Final = 5.0
+"""A node that runs fetches the metadata more often than that."""
 
 
 Levels = Mapping[str, tuple[int, int]]
@@ -76,6 +80,7 @@ class Migration:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._admin = Admin(client)
+        self._changes = BrokerChanges(client)
 
     async def kinds(self, ids: Iterable[int]) -> dict[int, Kind]:
         """Of these brokers, which live."""
@@ -84,6 +89,34 @@ class Migration:
             await self._admin.describe_configs(resources, keys=[OURS_ALONE]) if resources else {}
         )
         return {int(name): _kind(entries) for (_, name), entries in found.items()}
+
+    async def has_majority_without(self, id: int) -> bool:
+        """Whether the quorum goes on if this voter stops. A new leader has yet to hear of the others."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SILENT_S
+        while not majority_without(await self._client.describe_quorum(), id):
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(LOOK_AGAIN_S)
+        return True
+
+    async def wait_stopped(self, id: int, timeout_s: float) -> bool:
+        """Whether the node is stopped within this time: as a broker it is fenced then, and fetches no metadata any more. A
+        controller that is no broker is known by its fetches alone."""
+        loop = asyncio.get_running_loop()
+        fetched = loop.time()  # as far as we know
+        deadline = fetched + SILENT_S + timeout_s
+        while True:
+            quorum = await self._client.describe_quorum()
+            now = loop.time()
+            silences = map(quorum.silent_ms, _replicas_of(quorum, id))
+            fetched = max([fetched, *(now - each / 1000 for each in silences if each is not None)])
+            is_silent = now >= fetched + SILENT_S
+            if is_silent and id not in (await self._changes.standings()).living:
+                return True
+            if now >= deadline:
+                return False
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     async def look(self, to: Kind, kinds: Mapping[int, Kind], known_levels: Levels) -> Seen:
         """All that a check needs. `kinds` are those of the living brokers."""
@@ -135,6 +168,26 @@ def _value(entries: Iterable[ConfigEntry], name: str) -> str | None:
 
 def _is_true(entries: Iterable[ConfigEntry], name: str) -> bool:
     return (_value(entries, name) or "").lower() == "true"
+
+
+def may_run(quorum: QuorumInfo, id: int) -> bool:
+    """Whether the node may still fetch the metadata."""
+    return any(_is_heard(quorum, each, True) for each in _replicas_of(quorum, id))
+
+
+def majority_without(quorum: QuorumInfo, id: int) -> bool:
+    """Whether the other voters that are heard of are a majority of all."""
+    heard = sum(_is_heard(quorum, each, False) for each in quorum.voters if each.id != id)
+    return 2 * heard > len(quorum.voters)
+
+
+def _is_heard(quorum: QuorumInfo, replica: QuorumReplica, unknown: bool) -> bool:
+    silent_ms = quorum.silent_ms(replica)
+    return unknown if silent_ms is None else silent_ms <= SILENT_S * 1000
+
+
+def _replicas_of(quorum: QuorumInfo, id: int) -> list[QuorumReplica]:
+    return [each for each in (*quorum.voters, *quorum.observers) if each.id == id]
 
 
 def findings(seen: Seen) -> list[Readiness]:

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from ottla.client.admin import ConfigEntry, DescribedPartition, DescribedTopic
-from ottla.client.migration import Kind, Seen, findings
+from ottla.client.migration import Kind, Seen, findings, majority_without, may_run
 from ottla.client.model import QuorumInfo, QuorumReplica
 from ottla.client.new_broker_file import STATIC, taken_over
 from ottla.config.checking import faults_of
@@ -104,3 +104,31 @@ def test_settings_are_checked_that_a_new_file_would_have() -> None:
     }
     (fault,) = faults_of(taken_over(entries), "broker 1")
     assert fault.startswith("broker 1: principal.builder.class")
+
+
+def quorum(*fetched_ms: int) -> QuorumInfo:
+    """Voters 1, 2 and so on, of which 1 leads, and fetched last at these times."""
+    voters = [QuorumReplica(id, 100, ms, ms, uuid4()) for id, ms in enumerate(fetched_ms, 1)]
+    return QuorumInfo(1, 1, 100, tuple(voters), ())
+
+
+@pytest.mark.parametrize(
+    "others, goes_on",
+    [
+        (quorum(60_000, 59_500), False),
+        (quorum(60_000, 59_500, 59_500), True),
+        (quorum(60_000, 59_500, 20_000), False),
+        (quorum(60_000, 59_500, -1), False),
+        (quorum(60_000, 59_500, 20_000, 59_500), False),
+        (quorum(60_000, 59_500, 59_500, 59_500), True),
+    ],
+)
+def test_a_voter_may_stop_if_the_others_that_answer_are_a_majority_of_all(
+    others: QuorumInfo, goes_on: bool
+) -> None:
+    assert majority_without(others, 1) is goes_on
+
+
+def test_a_node_may_run_until_it_has_not_fetched_for_a_while() -> None:
+    now = quorum(60_000, 59_500, 20_000, -1)
+    assert [may_run(now, id) for id in (1, 2, 3, 4, 5)] == [True, True, False, True, False]
