@@ -59,6 +59,20 @@ def test_a_node_with_replicas_does_not_retire(cluster: ProcessCluster) -> None:
     assert done.returncode == CONFLICT and "ottla migrate move first" in done.stderr
 
 
+def test_who_joins_with_an_id_that_was_there_before_is_told_of_its_cordon(
+    cluster: ProcessCluster,
+) -> None:
+    command = [str(OTTLA), "brokers", "add", "--id", "7", "--host", "seven", "--no-balance"]
+    done = subprocess.run(
+        [*command, "--wait", "0", "-b", cluster.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and "node.id=7" in done.stdout
+    assert "if a broker 7 was cordoned when it left, ottla brokers add --id 7" in done.stderr
+
+
 def test_an_unknown_kind_is_named(cluster: ProcessCluster) -> None:
     done = run(cluster, "check", "--to", "redpanda")
     assert done.returncode == USAGE and "give ottla or kafka" in done.stderr

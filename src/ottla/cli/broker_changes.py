@@ -597,6 +597,11 @@ def _bring_up(command: ChangeCommand, machine: _Machine, standings: Standings) -
     else:
         _hand_out_file(command, machine, standings)
         if machine.wait_s == 0:
+            # Only a broker that runs says whether it is cordoned.
+            warn(
+                f"if a broker {id} was cordoned when it left, ottla brokers add --id {id} --no-balance takes that away, once"
+                " this one runs"
+            )
             return False
     _await_broker(command, id, NODE_STARTS_S if command.local is not None else machine.wait_s)
     if command.blocking.run(command.changes.uncordon(id)):
