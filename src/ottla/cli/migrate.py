@@ -6,7 +6,6 @@ here: what would be refused, everything moved from the one kind to the other, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,9 +32,9 @@ from ottla.cli.output import Format, FormatOption, count_of, print_json, print_t
 from ottla.cli.reassign import ThrottleOption, ToleranceOption, parse_throttle, tidy_up
 
 if TYPE_CHECKING:
-    from ottla.balance.model import BalancedBroker, BalancePlan
+    from ottla.balance.model import BalancePlan
     from ottla.client import BlockingClient
-    from ottla.client.broker_changes import Situation, Standings
+    from ottla.client.broker_changes import Situation
     from ottla.client.migration import Kind, Readiness
 
 EMPTIED = "ottla migrate move first"
@@ -60,13 +59,18 @@ class _Migrate(ChangeCommand):
 
         super().__init__(blocking, None, format, again)
         self.migration = Migration(blocking.client)
-        self.now: Standings = self.standings()
-        self.kinds: Mapping[int, Kind] = blocking.run(self.migration.kinds(self.now.living))
+        self.kinds: dict[int, Kind] = {}
+        """Also of those that died since."""
+        self.look()
+
+    def look(self) -> None:
+        self.now = self.standings()
+        self.kinds |= self.blocking.run(self.migration.kinds(self.now.living))
 
     def of_kind(self, kind: Kind) -> list[int]:
         return sorted(id for id, each in self.kinds.items() if each is kind)
 
-    def findings(self, to: Kind) -> list[Readiness]:
+    def findings(self, to: Kind, *, in_place: bool = False) -> list[Readiness]:
         from ottla.client.migration import findings
         from ottla.metadata.features import supported_ranges
 
@@ -74,7 +78,9 @@ class _Migrate(ChangeCommand):
             each.name: (each.min_supported_version, each.max_supported_version)
             for each in supported_ranges()
         }
-        return findings(self.blocking.run(self.migration.look(to, self.kinds, known)))
+        picture = self.situation().picture
+        seen = self.blocking.run(self.migration.look(to, self.kinds, known, picture))
+        return findings(seen, in_place=in_place)
 
 
 def _kind_of(word: str) -> Kind:
@@ -124,12 +130,16 @@ def status(
     if only_voters:
         say(f"controllers that are no brokers: {', '.join(map(str, only_voters))}")
     if active:
-        say(f"{count_of(len(active), 'partition')} are being moved (ottla reassign list)")
+        say(f"being moved: {count_of(len(active), 'partition')} (ottla reassign list)")
 
 
 @app.command()
 def check(
     to: ToOption = "ottla",
+    in_place: Annotated[
+        bool,
+        typer.Option("--in-place", help="For nodes that stay, with their files: nothing is moved."),
+    ] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
     command_config: CommandConfigOption = None,
@@ -142,7 +152,8 @@ def check(
     """
     kind = _kind_of(to)
     with connect(bootstrap, dir, timeout, command_config) as blocking:
-        found = _Migrate(blocking, format, "ottla migrate check").findings(kind)
+        command = _Migrate(blocking, format, "ottla migrate check")
+        found = command.findings(kind, in_place=in_place)
     if format is Format.json:
         print_json([each._asdict() for each in found])
     else:
@@ -159,6 +170,12 @@ def move(
     throttle: ThrottleOption = "auto",
     at_once: AtOnceOption = 10,
     tolerance: ToleranceOption = 10.0,
+    share_racks: Annotated[
+        bool,
+        typer.Option(
+            "--share-racks", help="Also where replicas of a partition must share a rack then."
+        ),
+    ] = False,
     cancel: Annotated[
         bool,
         typer.Option("--cancel", help="Stop: cancel its moves, what is not done is as before."),
@@ -175,6 +192,8 @@ def move(
     The other brokers are cordoned, so that no new replica lands there. The copying is throttled, and the throttle is removed at
     the end. After Ctrl-C the same command goes on, and the same command with the other kind is the way back.
     """
+    from ottla.client.migration import IN_SYNC, RACKS
+
     parse_throttle(throttle)
     kind = _kind_of(to)
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
@@ -183,10 +202,13 @@ def move(
         if cancel:
             _cancel(command, kind)
             return
-        refused = [each for each in command.findings(kind) if each.refused]
+        accepted = {RACKS} if share_racks else set()
         # What is being moved is not in sync yet: that is what goes on.
         if command.blocking.run(command.changes.moves.active()):
-            refused = [each for each in refused if "in sync" not in each.what]
+            accepted.add(IN_SYNC)
+        refused = [
+            each for each in command.findings(kind) if each.refused and each.what not in accepted
+        ]
         if refused:
             first = refused[0]
             raise Failure(f"{first.what}: {first.why} (ottla migrate check --to {to})", CONFLICT)
@@ -290,23 +312,17 @@ def _move(command: _Migrate, to: Kind, throttle: str, at_once: int, tolerance: f
 
 def _plan(command: _Migrate, to: Kind, tolerance: float) -> tuple[BalancePlan, Situation]:
     from ottla.balance.plan_json import tolerance_of
-    from ottla.cli.load_tables import make_plan
+    from ottla.balance.planner import Impossible
+    from ottla.client.migration import migration_plan
 
     situation = command.situation()
-    brokers, partitions, _ = situation.picture
-    mine = set(command.of_kind(to))
-    plan = make_plan(_of_one_kind(brokers, mine), partitions, tolerance_of(tolerance))
+    try:
+        plan = migration_plan(
+            situation.picture, to, command.kinds, command.now.living, tolerance_of(tolerance)
+        )
+    except Impossible as error:
+        raise Failure(f"there is no plan: {error}", CONFLICT) from None
     return plan, situation
-
-
-def _of_one_kind(brokers: list[BalancedBroker], stay: set[int]) -> list[BalancedBroker]:
-    """Also the cordoned ones shall carry nothing."""
-    from ottla.balance.model import Standing
-
-    return [
-        each._replace(standing=Standing.MEMBER if each.id in stay else Standing.LEAVING)
-        for each in brokers
-    ]
 
 
 def _cancel(command: _Migrate, to: Kind) -> None:

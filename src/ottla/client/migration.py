@@ -7,17 +7,23 @@ cordoned and who votes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
+from ottla.balance.departures import crowded
+from ottla.balance.model import BalancePlan, Standing, Tolerance
+from ottla.balance.planner import Impossible, plan
 from ottla.client.admin import BROKER, TOPIC, Admin, ConfigEntry, DescribedTopic
 from ottla.client.broker_changes import BrokerChanges
 from ottla.client.client import Client
+from ottla.client.cluster_picture import ClusterPicture
+from ottla.client.connections import Unreachable
 from ottla.client.group_admin import GroupAdmin
-from ottla.client.model import QuorumInfo, QuorumReplica
+from ottla.client.model import QuorumInfo, QuorumReplica, Reassignment
 from ottla.client.new_broker_file import taken_over
 from ottla.client.reassigning import LOOK_AGAIN_S, Reassigner
+from ottla.client.voters import are_dynamic
 from ottla.config.checking import faults_of
 from ottla.config.values import STANDARD_AUTHORIZER
 from ottla.wire.apis import ApiKey
@@ -28,11 +34,20 @@ OURS_ALONE: Final = "ottla.event.log.enable"
 AUTHORIZER: Final = "authorizer.class.name"
 REMOTE_STORAGE: Final = "remote.storage.enable"
 TIERED: Final = "remote.log.storage.system.enable"
+RULES: Final = (
+    "principal.builder.class",
+    "create.topic.policy.class.name",
+    "alter.config.policy.class.name",
+    "client.quota.callback.class",
+    "sasl.enabled.mechanisms",
+)
+"""Settings that decide who may do what: without them the new brokers have other rules than those that go."""
 UNSERVED_GROUPS: Final = frozenset({"share", "streams"})
 NAMED_MAX: Final = 5
 SILENT_S: Final = 5.0
 """A node that runs fetches the metadata more often than that."""
-
+IN_SYNC: Final = "all replicas are in sync"
+RACKS: Final = "as many racks for every partition"
 
 Levels = Mapping[str, tuple[int, int]]
 """Features with their least and greatest level that ottla's nodes register."""
@@ -69,11 +84,15 @@ class Seen(NamedTuple):
     tiered_topics: Sequence[str]
     brokers: Mapping[int, Sequence[ConfigEntry]]
     """Settings of those brokers that shall go."""
-    refused_settings: Sequence[str]
-    """Lines of their files that ottla does not take."""
+    refused_settings: Mapping[str, str]
+    """Settings of their files that ottla does not take, and why."""
     kinds: Mapping[int, Kind]
+    picture: ClusterPicture
+    """As it will be when the moves that go on are over."""
     moving: int
     quorum: QuorumInfo
+    is_dynamic: bool
+    """Its voters can change."""
 
 
 class Migration:
@@ -83,12 +102,16 @@ class Migration:
         self._changes = BrokerChanges(client)
 
     async def kinds(self, ids: Iterable[int]) -> dict[int, Kind]:
-        """Of these brokers, which live."""
-        resources = [(BROKER, str(id)) for id in sorted(ids)]
-        found = (
-            await self._admin.describe_configs(resources, keys=[OURS_ALONE]) if resources else {}
-        )
-        return {int(name): _kind(entries) for (_, name), entries in found.items()}
+        """Of these brokers, which live; not of one that has just died."""
+        found = {}
+        for id in sorted(ids):
+            resource = (BROKER, str(id))
+            try:
+                entries = await self._admin.describe_configs([resource], keys=[OURS_ALONE])
+            except (OSError, Unreachable):
+                continue
+            found[id] = _kind(entries[resource])
+        return found
 
     async def has_majority_without(self, id: int) -> bool:
         """Whether the quorum goes on if this voter stops. A new leader has yet to hear of the others."""
@@ -118,7 +141,13 @@ class Migration:
                 return False
             await asyncio.sleep(LOOK_AGAIN_S)
 
-    async def look(self, to: Kind, kinds: Mapping[int, Kind], known_levels: Levels) -> Seen:
+    async def look(
+        self,
+        to: Kind,
+        kinds: Mapping[int, Kind],
+        known_levels: Levels,
+        picture: ClusterPicture,
+    ) -> Seen:
         """All that a check needs. `kinds` are those of the living brokers."""
         admin, client = self._admin, self._client
         leaving = sorted(id for id, kind in kinds.items() if kind is not to)
@@ -137,10 +166,12 @@ class Migration:
         )
         quorum = await client.describe_quorum()
         brokers = {int(name): entries for (_, name), entries in settings.items()}
-        refused: dict[str, None] = {}
+        refused: dict[str, str] = {}
         if to is Kind.OTTLA:
             for id, entries in brokers.items():
-                refused |= dict.fromkeys(faults_of(taken_over(entries), f"broker {id}"))
+                for name, value in taken_over(entries).items():
+                    for fault in faults_of({name: value}, f"broker {id}"):
+                        refused.setdefault(name, fault)
         groups = (await GroupAdmin(client).all()).answers
         return Seen(
             to,
@@ -150,10 +181,12 @@ class Migration:
             topics,
             [name for (_, name), found in remote.items() if _is_true(found, REMOTE_STORAGE)],
             brokers,
-            list(refused),
+            refused,
             kinds,
+            picture,
             len(await Reassigner(client).active()),
             quorum,
+            await are_dynamic(client, quorum),
         )
 
 
@@ -168,6 +201,39 @@ def _value(entries: Iterable[ConfigEntry], name: str) -> str | None:
 
 def _is_true(entries: Iterable[ConfigEntry], name: str) -> bool:
     return (_value(entries, name) or "").lower() == "true"
+
+
+def migration_plan(
+    picture: ClusterPicture,
+    to: Kind,
+    kinds: Mapping[int, Kind],
+    living: Collection[int],
+    tolerance: Tolerance,
+) -> BalancePlan:
+    """The brokers of one kind get everything, also those that are cordoned so far. One of them that died keeps what it has.
+    Impossible if there is no room."""
+
+    def standing(id: int) -> Standing:
+        if kinds.get(id) is not to:
+            return Standing.LEAVING  # also one that is down, and may be of any kind
+        return Standing.MEMBER if id in living else Standing.ABSENT
+
+    brokers = [each._replace(standing=standing(each.id)) for each in picture.brokers]
+    members = sum(each.standing is Standing.MEMBER for each in brokers)
+    partitions = [
+        # Our own topics were made when there were more brokers, and no list shows them to who could give them fewer replicas.
+        each._replace(factor=min(len(each.replicas), members))
+        if each.topic in UNLISTED_TOPICS and members
+        else each
+        for each in picture.partitions
+    ]
+    return plan(brokers, partitions, tolerance)
+
+
+def is_between_kinds(change: Reassignment, kinds: Mapping[int, Kind]) -> bool:
+    """Whether a move is one of a migration, in either direction. A broker that is down may be of the other kind."""
+    found = {kinds.get(id) for id in (*change.adding, *change.removing)}
+    return len(found) > 1 or None in found
 
 
 def may_run(quorum: QuorumInfo, id: int) -> bool:
@@ -190,11 +256,18 @@ def _replicas_of(quorum: QuorumInfo, id: int) -> list[QuorumReplica]:
     return [each for each in (*quorum.voters, *quorum.observers) if each.id == id]
 
 
-def findings(seen: Seen) -> list[Readiness]:
-    """What a check says, each with its reason. Nothing of it is asked of the cluster again."""
-    found = [_whole(seen), _moving(seen), _factors(seen)]
+def findings(seen: Seen, *, in_place: bool = False) -> list[Readiness]:
+    """What a check says, each with its reason. Nothing of it is asked of the cluster again. `in_place`: nothing will be
+    moved, and the files stay."""
+    found = [_whole(seen)]
+    if not in_place:
+        factors = _factors(seen)
+        found += [_moving(seen), factors]
+        if not factors.refused:
+            found += _planned(seen)
     if seen.to is Kind.OTTLA:
-        found += [_features(seen), _groups(seen), _tiered(seen), _authorizer(seen), _settings(seen)]
+        found += [_features(seen), _groups(seen), _tiered(seen), _authorizer(seen)]
+        found.append(_settings(seen, in_place))
     found.append(_voters(seen))
     return found
 
@@ -208,13 +281,13 @@ def _whole(seen: Seen) -> Readiness:
     ]
     if behind:
         why = f"{len(behind)} are not: {_some(behind)}. Wait for them, or see why: ottla explain"
-        return Readiness("all replicas are in sync", True, why)
-    return Readiness("all replicas are in sync", False, f"of {len(seen.topics)} topics")
+        return Readiness(IN_SYNC, True, why)
+    return Readiness(IN_SYNC, False, f"of {len(seen.topics)} topics")
 
 
 def _moving(seen: Seen) -> Readiness:
     if seen.moving:
-        why = f"{seen.moving} partitions are: ottla migrate move goes on with what it began, ottla reassign cancel ends it"
+        why = f"partitions that are: {seen.moving}. ottla migrate move goes on with what it began, ottla reassign cancel ends it"
         return Readiness("nothing else is being moved", False, why)
     return Readiness("nothing else is being moved", False, "")
 
@@ -222,14 +295,29 @@ def _moving(seen: Seen) -> Readiness:
 def _factors(seen: Seen) -> Readiness:
     what = f"brokers of {seen.to.value} for every replica"
     there = sum(kind is seen.to for kind in seen.kinds.values())
-    needed = max((len(p.replicas) for t in seen.topics.values() for p in t.partitions), default=0)
+    counted = [each for each in seen.picture.partitions if each.topic not in UNLISTED_TOPICS]
+    most = max(counted, key=lambda each: len(each.replicas), default=None)
+    needed = 1 if most is None else len(most.replicas)
     if there < needed:
-        why = (
-            f"a partition has {needed} replicas, and {there} live: add more (ottla brokers add --no-balance --host …;"
-            " docs/MIGRATION.md)"
-        )
+        cause = "" if most is None else f" for {most.topic}-{most.partition}"
+        why = f"{there} live, {needed} are needed{cause}: add more (ottla brokers add --no-balance --host …; docs/MIGRATION.md)"
         return Readiness(what, True, why)
     return Readiness(what, False, f"{there} live, {needed} are needed")
+
+
+def _planned(seen: Seen) -> list[Readiness]:
+    room = "room on the disks"
+    try:
+        plan = migration_plan(seen.picture, seen.to, seen.kinds, seen.kinds.keys(), Tolerance())
+    except Impossible as error:
+        return [Readiness(room, True, f"there is no plan: {error}")]
+    crowded_places = crowded(seen.picture.brokers, plan)
+    places = [each for each in crowded_places if each[0] not in UNLISTED_TOPICS]
+    why = (
+        f"replicas of {_some([f'{topic}-{number}' for topic, number in places])} would share racks: add brokers in others"
+        " (ottla brokers add --rack …), or give ottla migrate move --share-racks"
+    )
+    return [Readiness(room, False, ""), Readiness(RACKS, bool(places), why if places else "")]
 
 
 def _features(seen: Seen) -> Readiness:
@@ -279,19 +367,24 @@ def _authorizer(seen: Seen) -> Readiness:
     return Readiness(what, False, "StandardAuthorizer" if classes - {""} else "none is used")
 
 
-def _settings(seen: Seen) -> Readiness:
+def _settings(seen: Seen, in_place: bool) -> Readiness:
+    """The new files need none of it, so it is said. Refused is what would mean other rules."""
     what = "settings of the brokers' files that ottla takes"
-    refused = [line for line in seen.refused_settings if AUTHORIZER not in line]
-    if refused:
-        why = f"{'; '.join(refused[:NAMED_MAX])}: leave them out of the new files (ottla check-config FILE)"
+    unknown = {name: why for name, why in seen.refused_settings.items() if name != AUTHORIZER}
+    rules = [why for name, why in unknown.items() if name.endswith(RULES)]
+    if rules:
+        why = f"{'; '.join(rules)}: brokers of ottla would have other rules. Take it out of the present files, if nobody needs it"
         return Readiness(what, True, why)
+    if unknown:
+        why = f"{'; '.join([*unknown.values()][:NAMED_MAX])}: leave them out of the new files (ottla check-config FILE)"
+        return Readiness(what, in_place, why)
     return Readiness(what, False, "")
 
 
 def _voters(seen: Seen) -> Readiness:
     what = "controllers that can change"
     voters = seen.quorum.voters
-    if any(each.directory is None for each in voters):
+    if not seen.is_dynamic:
         why = (
             "the voters are static: brokers can move, controllers only in place, one by one (docs/MIGRATION.md), or after"
             " kafka-features upgrade --feature kraft.version=1"
