@@ -28,6 +28,8 @@ COMMAND_S = 180
 
 
 class CommandedCluster:
+    programme: Sequence[str] = (str(OTTLA),)
+
     def __init__(self, directory: Path, nodes: int, *words: str) -> None:
         self.directory = directory
         self._nodes = nodes
@@ -43,7 +45,14 @@ class CommandedCluster:
     # Commands
 
     def begin(self, *words: object) -> subprocess.Popen[str]:
-        command = [str(OTTLA), *map(str, words), "--dir", str(self.directory), "--format", "json"]
+        command = [
+            *self.programme,
+            *map(str, words),
+            "--dir",
+            str(self.directory),
+            "--format",
+            "json",
+        ]
         return subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

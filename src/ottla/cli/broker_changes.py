@@ -141,7 +141,7 @@ class ChangeCommand:
             self.watch(moves.run(targets, parse_throttle(throttle), at_once=at_once))
 
 
-def _tidy(blocking: BlockingClient, *, dry_run: bool) -> None:
+def tidy(blocking: BlockingClient, *, dry_run: bool) -> None:
     if dry_run:
         mention_left_over(blocking)
     else:
@@ -199,7 +199,7 @@ def drain(
     parse_throttle(throttle)
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         command = ChangeCommand(blocking, None, format, f"ottla brokers drain {id}")
-        _tidy(blocking, dry_run=dry_run)
+        tidy(blocking, dry_run=dry_run)
         standings = command.standings()
         if id not in standings.known and not command.partitions_on(id):
             raise _unknown(id, standings)
@@ -247,7 +247,7 @@ def _drain(
         try:
             command.watch(
                 command.changes.drain_moves(
-                    id,
+                    [id],
                     targets,
                     pace,
                     at_once,
@@ -257,7 +257,7 @@ def _drain(
             )
         except SourceLost:
             warn(f"{what_goes_on(command.blocking)}; {command.again} carries on with it")
-            _require_other_copies(command, id)  # else it is back by now: go on
+            require_other_copies(command, id)  # else it is back by now: go on
         except DestinationLost as error:
             warn(f"broker {error} is down: what was to go there goes elsewhere")
             command.blocking.run(command.changes.moves.cancel(error.places))
@@ -313,7 +313,7 @@ def _drain_plan(
             CONFLICT,
         )
     if id not in living:
-        _require_other_copies(command, id)
+        require_other_copies(command, id)
     try:
         plan = drain_plan(brokers, partitions, id, tolerance_of(10.0))
     except Impossible as error:
@@ -330,7 +330,7 @@ def _drain_plan(
     return plan
 
 
-def _require_other_copies(command: ChangeCommand, id: int) -> None:
+def require_other_copies(command: ChangeCommand, id: int) -> None:
     only = command.only_copies(id)
     if only:
         raise Failure(
@@ -512,7 +512,7 @@ def add(
     local = local_cluster(bootstrap, dir)
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         command = ChangeCommand(blocking, local, format, "")
-        _tidy(blocking, dry_run=dry_run)
+        tidy(blocking, dry_run=dry_run)
         standings = command.standings()
         new = _new_id(command, standings, balance) if id is None else id
         command.again = f"ottla brokers add --id {new}"
@@ -713,7 +713,7 @@ def replace(
     words = f"{id}" if successor is None else f"{id} --with {successor}"
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         command = ChangeCommand(blocking, local, format, f"ottla brokers replace {words}")
-        _tidy(blocking, dry_run=dry_run)
+        tidy(blocking, dry_run=dry_run)
         standings = command.standings()
         mine = command.partitions_on(id)
         is_local = local is not None and id in local.nodes
@@ -868,7 +868,7 @@ def _replace_by(
             CONFLICT,
         )
     _require_no_vote(command, id)
-    _require_other_copies(command, id)
+    require_other_copies(command, id)
     if machine.id not in standings.living:
         if dry_run:
             raise Failure(

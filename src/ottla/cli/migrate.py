@@ -6,7 +6,10 @@ here: what would be refused, everything moved from the one kind to the other, an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,8 +20,10 @@ from ottla.cli.broker_changes import (
     IdArgument,
     cordon_empty,
     require_empty,
+    require_other_copies,
     take_out,
     targets_of,
+    tidy,
 )
 from ottla.cli.connect import (
     BootstrapOption,
@@ -34,10 +39,13 @@ from ottla.cli.reassign import ThrottleOption, ToleranceOption, parse_throttle, 
 if TYPE_CHECKING:
     from ottla.balance.model import BalancePlan
     from ottla.client import BlockingClient
+    from ottla.client.admin import Place
     from ottla.client.broker_changes import Situation
     from ottla.client.migration import Kind, Readiness
 
 EMPTIED = "ottla migrate move first"
+CANCELLED_LATER_S = 2.0
+"""In which a command that moves partitions has noticed that some of them were cancelled, and begins no others."""
 
 app = typer.Typer(
     help="Move a cluster from Apache Kafka to ottla, or back.",
@@ -176,9 +184,21 @@ def move(
             "--share-racks", help="Also where replicas of a partition must share a rack then."
         ),
     ] = False,
+    lost_after: Annotated[
+        float,
+        typer.Option(
+            "--lost-after",
+            metavar="SECONDS",
+            help="If a broker that takes replicas is down for so long, others take them.",
+            min=0,
+        ),
+    ] = 30.0,
     cancel: Annotated[
         bool,
-        typer.Option("--cancel", help="Stop: cancel its moves, what is not done is as before."),
+        typer.Option(
+            "--cancel",
+            help="Stop, whatever --to is: what is not done is as before, no cordon is left.",
+        ),
     ] = False,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = None,
@@ -196,11 +216,13 @@ def move(
 
     parse_throttle(throttle)
     kind = _kind_of(to)
+    if cancel and dry_run:
+        raise Failure("--cancel cannot be tried: leave out --dry-run", USAGE)
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         command = _Migrate(blocking, format, f"ottla migrate move --to {kind.value}")
-        tidy_up(blocking)
+        tidy(blocking, dry_run=dry_run)
         if cancel:
-            _cancel(command, kind)
+            _cancel(command)
             return
         accepted = {RACKS} if share_racks else set()
         # What is being moved is not in sync yet: that is what goes on.
@@ -215,7 +237,7 @@ def move(
         if dry_run:
             command.show_plan(*_plan(command, kind, tolerance), dry_run=True)
             return
-        _move(command, kind, throttle, at_once, tolerance)
+        _move(command, kind, throttle, at_once, tolerance, lost_after)
 
 
 @app.command()
@@ -276,10 +298,18 @@ def retire(
     command.tell("retired", f"node {id} is no part of the cluster any more", broker=id)
 
 
-def _move(command: _Migrate, to: Kind, throttle: str, at_once: int, tolerance: float) -> None:
+def _move(
+    command: _Migrate,
+    to: Kind,
+    throttle: str,
+    at_once: int,
+    tolerance: float,
+    lost_after_s: float,
+) -> None:
+    from ottla.client.broker_changes import DestinationLost, SourceLost
+
     run = command.blocking.run
-    for id in command.of_kind(to):
-        run(command.changes.uncordon(id))
+    _uncordon(command, command.of_kind(to))
     leaving = command.of_kind(to.other)
     open_ = [id for id in leaving if not run(command.changes.cordon(id)).holds]
     if open_:
@@ -288,12 +318,32 @@ def _move(command: _Migrate, to: Kind, throttle: str, at_once: int, tolerance: f
             " is moved away, too"
         )
     while True:
+        command.look()
         plan, situation = _plan(command, to, tolerance)
         targets = targets_of(plan, situation)
         if not targets:
             break
         command.show_plan(plan, situation)
-        command.move(plan, situation, throttle, at_once)
+        pace = parse_throttle(throttle)
+        elsewhere = partial(_goes_elsewhere, command, to, situation)
+        try:
+            command.watch(
+                command.changes.drain_moves(
+                    leaving,
+                    targets,
+                    pace,
+                    at_once,
+                    lost_after_s,
+                    elsewhere,
+                    keep_factor=False,  # of ottla's own topics
+                )
+            )
+        except SourceLost as error:
+            require_other_copies(command, error.broker)  # else it is back by now: go on
+        except DestinationLost as error:
+            warn(f"broker {error} is down: what was to go there goes elsewhere")
+            run(command.changes.moves.cancel(error.places))
+            run(command.changes.moves.remove_left_over())
     tidy_up(command.blocking)
     left = [id for id in leaving if command.partitions_on(id)]
     if left:
@@ -325,19 +375,52 @@ def _plan(command: _Migrate, to: Kind, tolerance: float) -> tuple[BalancePlan, S
     return plan, situation
 
 
-def _cancel(command: _Migrate, to: Kind) -> None:
-    """Its moves only: those that give replicas to brokers of this kind."""
-    run = command.blocking.run
-    active = run(command.changes.moves.active())
-    mine = set(command.of_kind(to))
-    places = [place for place, change in active.items() if mine & set(change.adding)]
-    cancelled = run(command.changes.moves.cancel(places))
-    for id in command.now.living:
-        run(command.changes.uncordon(id))
+def _goes_elsewhere(command: _Migrate, to: Kind, situation: Situation, down: Sequence[int]) -> bool:
+    from ottla.balance.departures import settled
+    from ottla.balance.model import Tolerance
+    from ottla.balance.planner import Impossible
+    from ottla.client.migration import migration_plan
+
+    # Their moves will be cancelled first.
+    partitions = settled(situation.picture.partitions, situation.starts)
+    picture = situation.picture._replace(partitions=partitions)
+    living = command.now.living - set(down)
+    try:
+        migration_plan(picture, to, command.kinds, living, Tolerance())
+    except Impossible:
+        warn(f"waiting for broker {', '.join(map(str, down))}: no other can take its part")
+        return False
+    return True
+
+
+def _uncordon(command: _Migrate, ids: Iterable[int]) -> None:
+    """Also those that somebody drains: only he knows that, so it is said."""
+    for id in ids:
+        if command.blocking.run(command.changes.uncordon(id)):
+            warn(f"broker {id} was cordoned, and is not any more")
+
+
+def _cancel(command: _Migrate) -> None:
+    """The moves between brokers of different kinds, in either direction."""
+    from ottla.client.migration import is_between_kinds
+
+    run, moves = command.blocking.run, command.changes.moves
+    cancelled: set[Place] = set()
+    while True:
+        active = run(moves.active())
+        mine = [
+            place for place, change in active.items() if is_between_kinds(change, command.kinds)
+        ]
+        if not mine:
+            break
+        cancelled.update(run(moves.cancel(mine)))
+        time.sleep(CANCELLED_LATER_S)
+    _uncordon(command, sorted(command.kinds))
     tidy_up(command.blocking)
-    facts: dict[str, Any] = {"cancelled": len(cancelled)}
+    others = f"; other moves that go on: {len(active)} (ottla reassign list)" if active else ""
     command.tell(
         "cancelled",
-        f"cancelled {count_of(len(cancelled), 'move')}, and no broker is cordoned; what was moved before stays where it is",
-        **facts,
+        f"cancelled {count_of(len(cancelled), 'move')}, and no broker is cordoned; what was moved before stays where it is"
+        + others,
+        cancelled=len(cancelled),
     )

@@ -75,7 +75,11 @@ class DestinationLost(Exception):
 
 
 class SourceLost(Exception):
-    """The broker that is drained is down, and nobody else has all records of some partitions."""
+    """A broker that is drained is down, and nobody else has all records of some partitions."""
+
+    def __init__(self, broker: int) -> None:
+        super().__init__(str(broker))
+        self.broker = broker
 
 
 class BrokerChanges:
@@ -210,27 +214,31 @@ class BrokerChanges:
 
     async def drain_moves(
         self,
-        id: int,
+        leaving: Collection[int],
         targets: Mapping[Place, Sequence[int]],
         throttle: Throttle,
         at_once: int,
         lost_after_s: float,
         can_go_elsewhere: Callable[[Sequence[int]], bool],
+        *,
+        keep_factor: bool = True,
     ) -> AsyncIterator[MoveProgress]:
-        """As `Reassigner.run`, away from a broker. SourceLost if that is down for so long, and others cannot be copied from;
+        """As `Reassigner.run`, away from brokers. SourceLost if one is down for so long, and others cannot be copied from;
         DestinationLost if a broker that takes replicas is, and others can take them."""
         loop = asyncio.get_running_loop()
         down_since: dict[int, float] = {}
-        async for progress in self.moves.run(targets, throttle, at_once=at_once):
+        async for progress in self.moves.run(
+            targets, throttle, at_once=at_once, keep_factor=keep_factor
+        ):
             yield progress
             open_ = [place for place, each in progress.partitions.items() if not each.is_done]
             wanted = {other for place in open_ for other in targets[place]}
-            down = {id, *wanted} - (await self.standings()).living
+            down = {*leaving, *wanted} - (await self.standings()).living
             down_since = {each: down_since.get(each, loop.time()) for each in sorted(down)}
             lost = [e for e, since in down_since.items() if loop.time() - since >= lost_after_s]
-            if id in lost:
+            for id in set(lost).intersection(leaving):
                 if await self.only_copies(id):
-                    raise SourceLost
+                    raise SourceLost(id)
                 lost.remove(id)
             stuck = [place for place in open_ if set(lost) & set(targets[place])]
             if stuck:
