@@ -42,7 +42,7 @@ KINDS: Mapping[str, EventKind] = {
         ("leader", "leader_epoch", "log_end", "high_watermark"),
     ),
     "isr_shrink": EventKind(
-        "`brokers` left the ISR. The cause is `slow`, `silent`, `fenced`, `disk`, `restart`, `shutdown` or `reassigned`. "
+        "`brokers` left the ISR. The cause is `slow`, `silent`, `fenced`, `disk`, `full`, `restart`, `shutdown` or `reassigned`. "
         "`lag` has records, bytes (estimated) and seconds for each broker, if the leader proposed the change.",
         _ISR_FIELDS,
         WARNING,
