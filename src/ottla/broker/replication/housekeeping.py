@@ -52,11 +52,11 @@ class Housekeeping(ReplicaListener):
         self._has_started = False
         self._new: list[Log] = []
         self._identifying: asyncio.Task[None] | None = None
+        replicas.listeners.append(self)  # logs are also made before `start`, with the first image
 
     def start(self) -> None:
         settings = self._settings
         every = self._every
-        self._replicas.listeners.append(self)
         every(settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
         every(self._checkpoint_interval_s(), self._checkpoint)
         every(settings.log_retention_check_interval_ms / 1000, self._retention)
