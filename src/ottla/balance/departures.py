@@ -98,8 +98,12 @@ def succession_plan(
 def settled(
     partitions: Iterable[BalancedPartition], ends: Mapping[Place, tuple[int, ...]]
 ) -> list[BalancedPartition]:
-    """As they will be when the moves that go on are over; `ends` are the replicas after each of these."""
-    return [
-        each._replace(replicas=ends[each.place]) if each.place in ends else each
-        for each in partitions
-    ]
+    """As they will be when the moves that go on are over; `ends` are the replicas after each of these. Who leads now may not
+    be among them: then the first of them will."""
+    found = []
+    for each in partitions:
+        if (end := ends.get(each.place)) is not None:
+            stays = each.leader < 0 or each.leader in end
+            each = each._replace(replicas=end, leader=each.leader if stays else end[0])
+        found.append(each)
+    return found

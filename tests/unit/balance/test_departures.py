@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from ottla.balance.departures import (
     crowded,
     drain_plan,
+    leaving,
     settled,
     succession_plan,
     too_few,
 )
 from ottla.balance.model import BalancedBroker, BalancedPartition, Standing, Tolerance
-from ottla.balance.planner import Impossible
+from ottla.balance.planner import Impossible, plan
 
 TOLERANCE = Tolerance()
 
@@ -130,6 +131,16 @@ def test_moves_that_go_on_count_as_done() -> None:
         (1, 2),
         (2, 3),
     ]
+
+
+def test_a_partition_whose_leader_is_on_its_way_out_can_be_planned() -> None:
+    """Its first replica, which will lead, is down at the moment."""
+    (moving,) = settled([partition(0, 1, 2, 3)], {("orders", 0): (2, 3)})
+    assert (moving.replicas, moving.leader) == ((2, 3), 2)
+    brokers = brokers_in("a", "b", "c", "d")
+    brokers[1] = brokers[1]._replace(standing=Standing.ABSENT)
+    (change,) = plan(leaving(brokers, 3), [moving], TOLERANCE).changes
+    assert 3 not in change.after
 
 
 # Disks, racks and brokers that are gone
