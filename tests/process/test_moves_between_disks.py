@@ -174,6 +174,30 @@ def test_the_command_ends_when_its_replica_will_never_come(
     assert running.returncode != 0 and b"the topic deleted" in told, told
 
 
+def test_a_move_that_somebody_cancels_is_not_begun_again_by_the_command_that_watches_it(
+    cluster: ProcessCluster, tmp_path: Path
+) -> None:
+    filled(cluster, "cancelled", 30, [1])
+    current, other = other_directory(cluster, 1, "cancelled")
+    limit(cluster, 1, 100000)
+    row = {"topic": "cancelled", "partition": 0, "replicas": [1], "log_dirs": [str(other)]}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [row]}))
+    command = [str(OTTLA), "reassign", "execute", str(plan), "-b", cluster.bootstrap]
+    command += ["--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        try:
+            assert running.stdout is not None
+            assert any(json.loads(line).get("event") == "log_dirs" for line in running.stdout)
+            assert move(cluster, 1, "cancelled", current) is ErrorCode.NONE
+            _, told = running.communicate(timeout=60)
+        finally:
+            running.kill()
+            limit(cluster, 1, 100000000)
+    assert running.returncode != 0 and b"the move was cancelled" in told, told
+    assert place(cluster, 1, "cancelled") == {str(current): False}
+
+
 def test_the_command_ends_when_its_broker_gives_the_move_up_again_and_again(
     cluster: ProcessCluster, tmp_path: Path
 ) -> None:

@@ -410,7 +410,7 @@ def _move_directories(blocking: BlockingClient, plan: ReassignmentFile, format: 
     try:
         blocking.run(watch())
     except LogDirRefused as error:
-        raise Failure(f"the broker refused to move {error}", USAGE) from None
+        raise Failure(f"not moved: {error}", FAILED) from None
     if format is not Format.json:
         say(f"done: {count_of(len(plan.directories), 'replica')} in the log directories named")
 

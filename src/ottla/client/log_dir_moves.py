@@ -36,6 +36,12 @@ GIVEN_UP = KafkaError(
 )
 
 
+ENDED = KafkaError(
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    "the move was cancelled, or the broker gave it up: its log says why, and so does ottla events --kind directory_move",
+)
+
+
 class LogDirRefused(Exception):
     """A broker does not move a replica there."""
 
@@ -100,8 +106,10 @@ class LogDirMoves:
 
     async def run(self, moves: Mapping[Replica, str]) -> AsyncIterator[int]:
         """Until all are done. Says how many are left. A broker that is down is waited for, one that is no part of the cluster
-        any more is not. LogDirRefused also if a broker gives a move up again and again."""
+        any more is not. LogDirRefused also if a move that was under way ends elsewhere, as somebody may want it, or if a broker
+        gives it up again and again."""
         begun: Counter[Replica] = Counter()
+        under_way: set[Replica] = set()
         known = {each.id for each in (await self._client.describe_cluster()).brokers}
         moves = {each: path for each, path in moves.items() if each[0] in known}
         while left := await self.left(moves):
@@ -109,7 +117,14 @@ class LogDirMoves:
             away = [each for each in left if not any(states[each])]
             for replica in await self._not_coming(away):
                 raise LogDirRefused(replica, left[replica], NOT_COMING)
+            for replica in under_way & left.keys():
+                if (
+                    states[replica].current not in (None, left[replica])
+                    and not states[replica].future
+                ):
+                    raise LogDirRefused(replica, left[replica], ENDED)
             still = {each: path for each, path in left.items() if states[each].future != path}
+            under_way |= left.keys() - still.keys()
             for replica, path in still.items():
                 if begun[replica] >= TRIES:
                     raise LogDirRefused(replica, path, GIVEN_UP)
