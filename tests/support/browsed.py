@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from support.chromium import Chromium
-from support.cluster import ProcessCluster
+from support.cluster import ClusterNotReady, ProcessCluster
 from support.console import ConsoleProcess
 
 SETTINGS = {
@@ -44,7 +44,9 @@ class Browsed:
         """As the console sees it."""
         with self.console.page("plain") as page:
             page.wait(lambda p: p.events, 10, "an event")
-            return not page.table("problems")
+            if problems := page.table("problems"):
+                raise ClusterNotReady(str(problems))
+            return True
 
     def fill(self) -> None:
         """A topic with records, and a group that has read it, so that every page has something to show."""
