@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from support.by_commands import CommandedCluster
-from support.cluster import OTTLA, wait_until
+from support.cluster import OTTLA, ClusterNotReady, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -91,6 +91,32 @@ def test_a_node_whose_disk_is_gone_is_mended_as_the_doctor_says(
         run(cluster, found["mend"])
         assert_whole(cluster)
         assert not {"broker-fenced", "voters-behind", "node-ended"} & set(findings(cluster))
+
+
+def test_a_disk_is_replaced_where_static_voters_were_upgraded_and_one_of_them_has_left(
+    tmp_path: Path,
+) -> None:
+    """The files of the nodes name the voters of before: an empty disk would wait for the answer of one that is gone."""
+    with CommandedCluster(tmp_path / "cluster", 3) as cluster:
+        written(cluster)
+        upgrade = f"ottla kafka-features --bootstrap-server {cluster.bootstrap} upgrade"
+        upgrade += " --feature kraft.version=1"
+
+        def is_upgraded() -> bool:
+            try:
+                run(cluster, upgrade)
+            except AssertionError as error:
+                raise ClusterNotReady(str(error)) from None
+            return True
+
+        wait_until(is_upgraded, 60, "all voters have told their leader of themselves")
+        cluster.last("controllers", "add", 4)
+        cluster.last("controllers", "remove", 3)
+        cluster.last("nodes", "stop", 3)
+        lose_the_disk(cluster, 2)
+        run(cluster, "ottla brokers replace 2")
+        after = cluster.last("controllers", "replace", 2)
+        assert sorted(after["voters"]) == [1, 2, 4]
 
 
 def test_a_start_without_the_disk_of_before_says_so(cluster: CommandedCluster) -> None:

@@ -708,10 +708,14 @@ def replace(
     cluster of ottla up the successor is started; what the dead node had on its disk is put aside. For any other cluster
     this writes the properties file, and waits for the new machine.
     """
+    from ottla.cli.controllers import local_with_voters
+
     parse_throttle(throttle)
     local = local_cluster(bootstrap, dir)
     words = f"{id}" if successor is None else f"{id} --with {successor}"
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
+        if not dry_run:
+            local = local_with_voters(blocking, local)
         command = ChangeCommand(blocking, local, format, f"ottla brokers replace {words}")
         tidy(blocking, dry_run=dry_run)
         standings = command.standings()

@@ -129,6 +129,7 @@ def add(
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         view = blocking.run(blocking.client.describe_quorum())
         require_dynamic(blocking, view)
+        local = local_with_voters(blocking, local)
         if (voter := view.voter(id)) is not None:
             advice = ""
             other = view.observer(id)
@@ -167,6 +168,7 @@ def remove(
         if len(view.voters) == 1:
             raise Failure(f"controller {id} is the only voter: add another first", CONFLICT)
         assert voter.directory is not None
+        local_with_voters(blocking, local_cluster(bootstrap, dir))
         blocking.run(remove_voter(blocking.client, id, voter.directory))
         after = blocking.run(blocking.client.describe_quorum())
     _tell(after, format, f"controller {id} votes no more")
@@ -260,6 +262,23 @@ def require_dynamic(blocking: BlockingClient, view: QuorumInfo) -> None:
 
     if not blocking.run(are_dynamic(blocking.client, view)):
         raise Failure(STATIC, CONFLICT)
+
+
+def local_with_voters(blocking: BlockingClient, local: LocalCluster | None) -> LocalCluster | None:
+    """The local cluster. Where the log says who votes by now, its files do not any more."""
+    from ottla.client.voters import are_dynamic
+    from ottla.local.cluster import LocalCluster, locked
+    from ottla.local.membership import voters_may_change
+
+    if local is None or local.dynamic_voters:
+        return local
+    view = blocking.run(blocking.client.describe_quorum())
+    if not blocking.run(are_dynamic(blocking.client, view)):
+        return local
+    with locked(local.directory):
+        cluster = LocalCluster.load(local.directory)
+        voters_may_change(cluster)
+    return cluster
 
 
 def _voter(blocking: BlockingClient, view: QuorumInfo, id: int) -> QuorumReplica:

@@ -18,6 +18,8 @@ from ottla.local.errors import Conflict
 from ottla.local.ports import free_ports, reserve
 
 RACK = "broker.rack"
+QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
+"""These name nodes that come and go, and are always the cluster's."""
 
 
 def join(
@@ -71,17 +73,34 @@ def become_controller(cluster: LocalCluster, id: int) -> LocalNode:
     node = cluster.node(id)
     if node.controller_port is not None:
         return node
-    given = cluster._settings(node)
-    own = {
-        entry.name: entry.value
-        for entry in read_lines(str(cluster.config_file(id)))
-        if given.get(entry.name) != entry.value
-    }
+    own = _own_settings(cluster, id)
     (port,) = _ports(cluster, 1)
     cluster.nodes[id] = replace(node, controller_port=port)
     cluster.configure(id, own)
     cluster.save()
     return cluster.nodes[id]
+
+
+def voters_may_change(cluster: LocalCluster) -> None:
+    """The log says who votes, since kraft.version is 1. A node on an empty disk must not ask those that its file names: they
+    may be gone. So the files say where controllers listen, as those of a cluster that was made so."""
+    if cluster.dynamic_voters:
+        return
+    own = {id: _own_settings(cluster, id) for id in cluster.nodes}
+    cluster.dynamic_voters = True
+    for id, settings in own.items():
+        cluster.configure(id, settings)
+    cluster.save()
+
+
+def _own_settings(cluster: LocalCluster, id: int) -> dict[str, str]:
+    """What the node's file has beside what the cluster gives it."""
+    given = cluster._settings(cluster.nodes[id])
+    return {
+        entry.name: entry.value
+        for entry in read_lines(str(cluster.config_file(id)))
+        if given.get(entry.name) != entry.value and entry.name not in QUORUM
+    }
 
 
 def _has_been_used(directory: Path, settings: str) -> bool:
