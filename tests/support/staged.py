@@ -375,7 +375,7 @@ STAGES = (
             "the controller has fenced it",
             "the controller got no heartbeat from it in time",
             "its process is paused",
-            "2 partitions have one replica less",
+            "have one replica less",
         ),
         ("is paused: continue it", "kill -CONT"),
     ),

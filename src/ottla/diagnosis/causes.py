@@ -101,22 +101,39 @@ def _sole_first(cluster: ClusterNow, ids: tuple[int, ...]) -> list[int]:
 
 
 def bring_back(
-    broker: int, cluster: ClusterNow, commands: Commands, joins: str = "its ISRs"
+    broker: int, cluster: ClusterNow, commands: Commands, then: str, only_copy: str = ""
 ) -> Advice:
-    """For a broker that does not run, or nowhere to be reached."""
+    """For a broker that does not run, or nowhere to be reached. `then`: what it does as soon as it runs. `only_copy`: a sentence
+    about what nobody else has; empty if others have all of it."""
     data = cluster.data.get(broker)
     if data is not None and data.lost:
         if cluster.has_no_controller or cluster.stopped:
             return start_controllers(cluster, (broker,), commands)
+        gone = f"The disk of broker {broker} is gone ({listed(data.lost)})"
+        replace = " && ".join(replace_commands(data, commands.ottla))
+        if only_copy:
+            return Advice(
+                f"{gone}. {only_copy} Try to save the disk first: mount it again where it was, and start the broker. If it cannot"
+                " be saved, these records are gone: this command says so, and begins anew without them if it is given"
+                " --accept-loss.",
+                replace,
+            )
         return Advice(
-            f"The disk of broker {broker} is gone ({listed(data.lost)}): start it with an empty one, and have its replicas"
-            " copied from others. If nobody else has all records of a partition, this says so and does nothing.",
-            " && ".join(replace_commands(data, commands.ottla)),
+            f"{gone}: start it with an empty one, and have its replicas copied from others. If nobody else has all records of a"
+            " partition, this says so and does nothing.",
+            replace,
         )
     text, command = commands.start((broker,))
-    if not commands.local:
-        text += f" If its disk is gone: {commands.ottla(f'brokers replace {broker}')}."
-    return Advice(f"{text} It catches up and joins {joins} by itself.", command)
+    if commands.local:
+        return Advice(f"{text} {then}", command)
+    anew = commands.ottla(f"brokers replace {broker}")
+    if only_copy:
+        return Advice(
+            f"{text} {then} {only_copy} If its disk is gone, so are these records: try to save the disk first. Only if it cannot be"
+            f" saved: {anew} --accept-loss begins anew without them.",
+            command,
+        )
+    return Advice(f"{text} If its disk is gone: {anew}. {then}", command)
 
 
 def _start_first(cluster: ClusterNow, gone: tuple[int, ...]) -> str:

@@ -36,6 +36,8 @@ class DutiesNow:
     """Partitions of which its replica is not in sync."""
     leaderless: tuple[str, ...]
     """Partitions that it holds a replica of and that have no leader."""
+    only_copies: tuple[str, ...] = ()
+    """Partitions of which nobody else has every committed record."""
 
 
 class BrokerSituation:
@@ -158,10 +160,23 @@ def _gone(s: BrokerSituation) -> Trouble | None:
     if now.reach is Reach.SILENT and now.process is not False:
         steps = wake(now, s.cluster, s.commands)
     else:
-        step = bring_back(now.id, s.cluster, s.commands)
+        then = "It catches up and joins its ISRs by itself."
+        step = bring_back(now.id, s.cluster, s.commands, then, _only_copies(s))
         more = "" if s.cluster.lost(now.id) else " Its log says why it ended."
         steps = (step._replace(text=f"{step.text}{more}"),)
     return Trouble(WRONG, headline, tuple(cause), effect, effect, steps)
+
+
+def _only_copies(s: BrokerSituation) -> str:
+    if not s.duties.only_copies:
+        return ""
+    return f"Broker {s.now.id} alone has all records of {_some(s.duties.only_copies)}."
+
+
+def _some(names: Sequence[str]) -> str:
+    """At most five by name."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{listed(names[:5])}{more}"
 
 
 def _was_fenced(s: BrokerSituation, entry: Happened) -> str:
@@ -175,13 +190,10 @@ def _majority(s: BrokerSituation) -> bool:
 
 def _duties_lost(s: BrokerSituation) -> str:
     if s.duties.leaderless:
-        names = listed(s.duties.leaderless[:5])
-        more = f" and {len(s.duties.leaderless) - 5} more" if len(s.duties.leaderless) > 5 else ""
-        return f"{names}{more} {'has' if len(s.duties.leaderless) == 1 else 'have'} no leader and cannot be used."
+        return f"{_some(s.duties.leaderless)} {'has' if len(s.duties.leaderless) == 1 else 'have'} no leader and cannot be used."
+    names = s.duties.out_of_sync
     others = (
-        f"; {count(len(s.duties.out_of_sync), 'partition')} {'has' if len(s.duties.out_of_sync) == 1 else 'have'} one replica less"
-        if s.duties.out_of_sync
-        else ""
+        f"; {_some(names)} {'has' if len(names) == 1 else 'have'} one replica less" if names else ""
     )
     return f"others lead what it led{others}."
 
@@ -306,13 +318,11 @@ def _behind(s: BrokerSituation) -> Trouble | None:
         or s.now.failed_directories
     ):
         return None
-    names = listed(s.duties.out_of_sync[:5])
-    more = f" and {len(s.duties.out_of_sync) - 5} more" if len(s.duties.out_of_sync) > 5 else ""
     left = [e for e in s.story.entries if e.kind == "isr_shrink"]
     cause = [f"It left the ISR {s.ago(left[-1])} ({left[-1].cause})."] if left else []
     return Trouble(
         DEGRADED,
-        f"Broker {s.now.id} runs, but its replicas of {names}{more} are out of sync.",
+        f"Broker {s.now.id} runs, but its replicas of {_some(s.duties.out_of_sync)} are out of sync.",
         (*cause, "It copies slower than its leaders write, or it is still catching up."),
         "can write, as long as enough other replicas are in sync.",
         "can read.",

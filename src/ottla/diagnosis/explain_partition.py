@@ -178,7 +178,9 @@ def _offline(s: PartitionSituation) -> Trouble | None:
             f" {brokers(may_lead, 'or')}, it may lead, and what it lacks is lost."
         )
     gone = [id for id in may_lead if s.cluster.lost(id)]
-    steps = [step for id in may_lead if id not in gone for step in repair(s, id)]
+    # What is gone is no way back, where somebody else may be elected.
+    back = [id for id in may_lead if id not in gone or not alive]
+    steps = [step for id in back for step in repair(s, id)]
     if alive:
         only = (
             f"The disk of {brokers(gone)} is gone, so"
@@ -192,9 +194,28 @@ def _offline(s: PartitionSituation) -> Trouble | None:
                 s.commands.ottla(f"topics elect {now.topic} --unclean -p {now.partition}"),
             )
         )
+    steps += _second_replica(s)
     return Trouble(
         WRONG, headline, tuple(cause), "cannot write.", "cannot read.", tuple(dict.fromkeys(steps))
     )
+
+
+def _second_replica(s: PartitionSituation) -> list[Advice]:
+    """Where the only replica was on the broker that is missing."""
+    now = s.now
+    more = [id for id, each in sorted(s.cluster.brokers.items()) if each.answers]
+    if len(now.replicas) > 1 or not more or more == list(now.replicas):
+        return []
+    replicas = ",".join(map(str, dict.fromkeys((*now.replicas, more[0]))))
+    return [
+        Advice(
+            f"Afterwards, when {now.name} has a leader again: give it a second replica. With one, every failure of that broker"
+            " stops it, and a broken disk loses its records.",
+            s.commands.ottla(
+                f"topics reassign {now.topic} -p {now.partition} --replicas {replicas}"
+            ),
+        )
+    ]
 
 
 def _longest(s: PartitionSituation, alive: Sequence[int]) -> str:
@@ -462,7 +483,11 @@ def repair(s: PartitionSituation, broker: int) -> tuple[Advice, ...]:
     if found.reach is Reach.SILENT and found.process is not False:
         return wake(found, s.cluster, commands)
     if not found.answers:
-        return (bring_back(broker, s.cluster, commands, "the ISR"),)
+        if _has_only_copy(s, broker):
+            then = "It leads again as soon as it runs."
+            return (bring_back(broker, s.cluster, commands, then, _only_copy(s, broker)),)
+        then = "It catches up and joins the ISR by itself."
+        return (bring_back(broker, s.cluster, commands, then),)
     if found.fenced:
         return (
             Advice(
@@ -488,6 +513,18 @@ def repair(s: PartitionSituation, broker: int) -> tuple[Advice, ...]:
             commands.ottla(f"replicas {s.now.topic} -p {s.now.partition}"),
         ),
     )
+
+
+def _has_only_copy(s: PartitionSituation, broker: int) -> bool:
+    """Whether nobody else has every committed record."""
+    now = s.now
+    return now.leader < 0 and ({*now.isr, *now.elr} == {broker} or now.replicas == (broker,))
+
+
+def _only_copy(s: PartitionSituation, broker: int) -> str:
+    if len(s.now.replicas) == 1:
+        return f"This is the only copy of {s.now.name}."
+    return f"Broker {broker} alone has all records of {s.now.name}."
 
 
 def _limits(s: PartitionSituation, follower: int) -> list[Limit]:

@@ -438,7 +438,7 @@ class Look:
     # A broker
 
     async def duties(self, broker: int) -> DutiesNow:
-        """All topics, and the event log, which is not listed among them."""
+        """All topics are counted. The event log is not listed among them: it is named where something is wrong with it."""
         found = await self._questions.ask("What the broker holds", self._client.metadata(), None)
         events = await self._questions.ask("", self._client.metadata([EVENT_LOG_TOPIC]), None)
         topics = {
@@ -449,11 +449,24 @@ class Look:
         }
         partitions = [p for topic in topics.values() for p in topic.partitions]
         held = [each for each in partitions if broker in each.replicas]
+        # Below the minimum of replicas in sync there are others that may lead (KIP-966).
+        few = dict.fromkeys(each.topic for each in held if len(each.isr) < 2)
+        eligible = (
+            await self._questions.ask("", self._admin.eligible_replicas([*few]), {}) if few else {}
+        )
+
+        def is_only_copy(each: PartitionInfo) -> bool:
+            place = (each.topic, each.partition)
+            elr = eligible[place].elr if place in eligible else ()
+            return each.replicas == (broker,) or {*each.isr, *elr} == {broker}
+
+        counted = [each for each in held if each.topic != EVENT_LOG_TOPIC]
         return DutiesNow(
-            len(held),
-            sum(each.leader == broker for each in held),
+            len(counted),
+            sum(each.leader == broker for each in counted),
             tuple(f"{each.topic}-{each.partition}" for each in held if broker not in each.isr),
             tuple(f"{each.topic}-{each.partition}" for each in held if each.leader < 0),
+            tuple(f"{each.topic}-{each.partition}" for each in held if is_only_copy(each)),
         )
 
 

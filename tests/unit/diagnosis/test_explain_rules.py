@@ -193,6 +193,42 @@ def test_an_offline_partition_waits_for_those_that_have_everything_and_names_the
     assert "lost for good" in explained.steps[-1].text
 
 
+def test_a_partition_whose_only_copy_is_on_a_dead_broker_has_nothing_to_catch_up_from() -> None:
+    alone = PartitionNow("alone", 0, -1, 5, (3,), (3,))
+    start, second = of_partition(alone, cluster(_3=killed(3)), commands=REMOTE).steps
+    assert start.text == (
+        "Start broker 3 again, on its machine. It leads again as soon as it runs. This is the only copy of alone-0. If its disk is"
+        " gone, so are these records: try to save the disk first. Only if it cannot be saved: ottla brokers replace 3 --bootstrap"
+        " kafka:9092 --accept-loss begins anew without them."
+    )
+    assert "Afterwards, when alone-0 has a leader again: give it a second replica." in second.text
+    assert second.command == (
+        "ottla topics reassign alone -p 0 --replicas 3,1 --bootstrap kafka:9092"
+    )
+    gone, _ = of_partition(alone, lost(cluster(_3=killed(3)), 3)).steps
+    assert "This is the only copy of alone-0. Try to save the disk first" in gone.text
+    assert "copied from others" not in gone.text
+    nobody_else = replace(WHOLE, leader=-1, isr=(), elr=(2,))
+    start = of_partition(nobody_else, cluster(_2=killed(2)), commands=REMOTE).steps[0]
+    assert "Broker 2 alone has all records of orders-0." in start.text
+    two = replace(WHOLE, leader=-1, isr=(), elr=(2, 3))
+    dead = cluster(_2=killed(2), _3=killed(3))
+    for step in of_partition(two, dead, commands=REMOTE).steps[:2]:
+        assert "It catches up and joins the ISR by itself." in step.text
+
+
+def test_a_dead_broker_names_the_partitions_whose_only_copy_it_has() -> None:
+    duties = DutiesNow(3, 0, ("orders-0",), ("alone-0",), ("alone-0",))
+    (step,) = explain_broker(killed(3), duties, cluster(_3=killed(3)), [], REMOTE).steps
+    assert "Broker 3 alone has all records of alone-0. If its disk is gone, so are" in step.text
+    (step,) = explain_broker(killed(3), duties, lost(cluster(_3=killed(3)), 3), [], LOCAL).steps
+    assert "Broker 3 alone has all records of alone-0. Try to save the disk first" in step.text
+    (step,) = explain_broker(
+        killed(3), replace(duties, only_copies=()), cluster(_3=killed(3)), [], REMOTE
+    ).steps
+    assert "only copy" not in step.text and "by itself" in step.text
+
+
 def test_without_a_majority_it_says_how_many_controllers_are_missing() -> None:
     known = replace(cluster(_2=killed(2), _3=killed(3)), quorum=QuorumNow(None, (1, 2, 3)))
     decided = happened(3_000, "election", leader=1, previous_leader=2)
