@@ -156,6 +156,7 @@ def _gone(s: BrokerSituation) -> Trouble | None:
             else "Its port accepts connections and nothing answers: the process"
             f" {'hangs' if now.paused is False else 'is paused or hangs'}, or the network drops its packets."
         )
+    cause += _as_controller(s)
     effect = _duties_lost(s)
     if now.reach is Reach.SILENT and now.process is not False:
         steps = wake(now, s.cluster, s.commands)
@@ -165,6 +166,22 @@ def _gone(s: BrokerSituation) -> Trouble | None:
         more = "" if s.cluster.lost(now.id) else " Its log says why it ended."
         steps = (step._replace(text=f"{step.text}{more}"),)
     return Trouble(WRONG, headline, tuple(cause), effect, effect, steps)
+
+
+def _as_controller(s: BrokerSituation) -> list[str]:
+    """Where it has both roles."""
+    quorum = s.cluster.quorum
+    if quorum is None or quorum.leader is None or s.now.id not in quorum.voters:
+        return []
+    both = "The same process is a controller, too: what brings it back repairs both."
+    if any(id not in s.cluster.brokers for id in quorum.voters):
+        return [both]
+    left = sum(s.cluster.broker(id).answers for id in quorum.voters)
+    spare = left - len(quorum.voters) // 2 - 1
+    stands = f"{left} of {len(quorum.voters)} controllers answer"
+    if spare > 0:
+        return [f"{both} {stands}: {count(spare, 'more controller')} may fail."]
+    return [f"{both} {stands}: if another fails, nothing can be decided any more."]
 
 
 def _only_copies(s: BrokerSituation) -> str:

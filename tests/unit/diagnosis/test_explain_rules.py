@@ -229,6 +229,24 @@ def test_a_dead_broker_names_the_partitions_whose_only_copy_it_has() -> None:
     assert "only copy" not in step.text and "by itself" in step.text
 
 
+def test_a_dead_broker_that_is_a_controller_says_what_the_quorum_can_stand() -> None:
+    def told(known: ClusterNow) -> str:
+        return " ".join(explain_broker(killed(3), DutiesNow(3, 0, (), ()), known, [], LOCAL).cause)
+
+    both = "The same process is a controller, too: what brings it back repairs both."
+    three = cluster(_3=killed(3))
+    assert f"{both} 2 of 3 controllers answer: if another fails, nothing can be decided" in told(
+        three
+    )
+    five = replace(
+        cluster(_3=killed(3), _4=BrokerNow(4, "h:4"), _5=BrokerNow(5, "h:5")),
+        quorum=QuorumNow(1, (1, 2, 3, 4, 5)),
+    )
+    assert "4 of 5 controllers answer: 1 more controller may fail." in told(five)
+    elsewhere = replace(three, quorum=QuorumNow(101, (101, 102, 103)))
+    assert "controller" not in told(elsewhere)
+
+
 def test_without_a_majority_it_says_how_many_controllers_are_missing() -> None:
     known = replace(cluster(_2=killed(2), _3=killed(3)), quorum=QuorumNow(None, (1, 2, 3)))
     decided = happened(3_000, "election", leader=1, previous_leader=2)
