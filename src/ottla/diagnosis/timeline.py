@@ -206,7 +206,7 @@ def _belongs(run: list[Happened], entry: Happened) -> bool:
     if entry.kind in ("isr_shrink", "isr_expand", "election", "offline"):
         is_other = entry.partition != last.partition
         soon = entry.at_ms - last.at_ms < SAME_MOMENT_MS
-        return is_other and soon and _agree(first, entry, ("brokers", "previous_leader"))
+        return is_other and soon and _agree(first, entry, ("brokers", "previous_leader", "how"))
     return False
 
 

@@ -779,6 +779,27 @@ def test_the_story_begins_after_the_last_time_when_all_were_in_sync() -> None:
     assert whole.entries == events[:2]
 
 
+def test_elections_of_different_causes_are_told_apart() -> None:
+    events = [
+        replace(
+            happened(ago_ms, "election", previous_leader=3, leader=2, leader_epoch=3, how=how),
+            partition=partition,
+        )
+        for ago_ms, how, partition in (
+            (9_000, "preferred", "payments-0"),
+            (8_000, "clean", "orders-2"),
+            (7_990, "clean", "orders-5"),
+        )
+    ]
+    explained = explain_broker(
+        killed(3), DutiesNow(3, 0, (), ()), cluster(_3=killed(3)), events, LOCAL
+    )
+    assert [line.text.partition(",")[0] for line in explained.timeline] == [
+        "payments-0: broker 2 was elected leader after broker 3 (epoch 3)",
+        "2 partitions (orders-2 and orders-5)",
+    ]
+
+
 def test_what_one_failure_did_to_many_partitions_is_one_line() -> None:
     events = [
         Happened(NOW + number, kind, 1, f"orders-{number}", "fenced", fields)
