@@ -6,6 +6,7 @@ replicas and have a hanging transaction, and both must be repaired.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from ottla.client.move_pace import least_seconds
@@ -26,7 +27,7 @@ from ottla.diagnosis.causes import (
 from ottla.diagnosis.client_quotas import THROTTLED_WITHIN_MS, throttling
 from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Advice, Explanation, Trouble
 from ottla.diagnosis.happened import Happened
-from ottla.diagnosis.lost_records import end_may_be_missing, lost_records
+from ottla.diagnosis.lost_records import end_may_be_missing, lose_no_more, lost_records
 from ottla.diagnosis.now import (
     ClusterNow,
     Commands,
@@ -62,7 +63,7 @@ def explain_partition(
     return Explanation(
         subject=f"partition {now.name}",
         now_ms=cluster.now_ms,
-        headline=" ".join(each.headline for each in troubles) or _healthy(now),
+        headline=" ".join(each.headline for each in troubles if each.headline) or _healthy(now),
         ok=all(each.severity < DEGRADED for each in troubles),
         timeline=lines,
         earlier=earlier,
@@ -82,7 +83,18 @@ def _healthy(now: PartitionNow) -> str:
 
 
 def _effects(told: Iterable[str], otherwise: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text for text in told if text)) or (otherwise,)
+    """What begins with the same words is one statement: "can write; … can write; …" would say it twice."""
+    found: list[str] = []
+    for text in filter(None, told):
+        can = re.match(r"can (?:read|write)[.;]", text)
+        before = [
+            n for n, each in enumerate(found) if can is not None and each.startswith(can[0][:-1])
+        ]
+        if can is None or not before:
+            found.append(text)
+        elif more := text[can.end() :].strip():
+            found[before[0]] += f" {capital(more)}"
+    return tuple(dict.fromkeys(found)) or (otherwise,)
 
 
 # -- the cluster as a whole ----------------------------------------------------------------------------------------
@@ -676,14 +688,15 @@ RULES: tuple[Callable[[PartitionSituation], Trouble | None], ...] = (
     _no_controller,
     _offline,
     _leader_out_of_reach,
+    lost_records,
     _too_few_in_sync,
     _standing,
     _under_replicated,
     _moving,
     _open_transaction,
     end_may_be_missing,
-    lost_records,
     _throttled,
+    lose_no_more,
 )
 
 

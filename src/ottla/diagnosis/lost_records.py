@@ -9,7 +9,7 @@ from ottla.diagnosis.explanation import DEGRADED, NOTICE, Advice, Trouble
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.partition_situation import PartitionSituation
 from ottla.diagnosis.remedies import UNCLEAN
-from ottla.diagnosis.words import brokers, clock, count, listed
+from ottla.diagnosis.words import brokers, clock, count, is_are, listed
 from ottla.losses.merge import NamedLoss
 
 SKEW_MS = 1000
@@ -70,8 +70,14 @@ def lost_records(s: PartitionSituation) -> Trouble | None:
         " the lost ones."
         if is_led
         else "",
-        _prevent(s) if recovered else _make_good(s, cuts),
+        () if recovered else _make_good(s, cuts, losses),
     )
+
+
+def lose_no_more(s: PartitionSituation) -> Trouble | None:
+    """What keeps it from happening again comes after all that must be repaired now."""
+    steps = _prevent(s) if lost_records(s) is not None else ()
+    return Trouble(NOTICE, "", (), steps=steps) if steps else None
 
 
 def _named(s: PartitionSituation, cuts: Sequence[Happened]) -> list[NamedLoss]:
@@ -105,43 +111,80 @@ def _are_kept(cuts: Sequence[Happened]) -> bool:
 def _what_is_lost(cuts: Sequence[Happened], losses: Sequence[NamedLoss], how: str) -> str:
     if not cuts:
         return f"may have lost committed records{how}"
-    gone = max(int(entry.fields.get("records") or 0) for entry in cuts)
-    certain = sum(max(0, loss.end - loss.first) for loss in losses)
-    if any(entry.fields.get("below_high_watermark") for entry in cuts) and not losses:
-        certain = gone
+    gone, certain = _counts(cuts, losses)
     if 0 < certain < gone:
         return f"lost {count(gone, 'record')}{how}: {certain} had been committed, the others may have been"
     return f"lost {count(gone, 'record')}{how}, which {'had' if certain else 'may have'} been committed"
 
 
+def _counts(cuts: Sequence[Happened], losses: Sequence[NamedLoss]) -> tuple[int, int]:
+    """How many records are gone, and how many of them had been committed for certain."""
+    gone = max((int(entry.fields.get("records") or 0) for entry in cuts), default=0)
+    certain = sum(max(0, loss.end - loss.first) for loss in losses)
+    if any(entry.fields.get("below_high_watermark") for entry in cuts) and not losses:
+        certain = gone
+    return gone, certain
+
+
 def _how_elected(s: PartitionSituation, election: Happened) -> str:
+    elected, leader = election.fields.get("leader"), s.now.leader
+    now = (
+        f" Broker {leader} leads now (epoch {s.now.leader_epoch})."
+        if leader not in (-1, elected)
+        else ""
+    )
     return (
-        f"Broker {election.fields.get('leader')} was elected {s.ago(election)} although it was not in sync, because no"
-        " replica that was in sync was alive (unclean leader election)."
+        f"Broker {elected} was elected {s.ago(election)} although it was not in sync, because no replica that was in sync was"
+        f" alive (unclean leader election).{now}"
     )
 
 
 def _how_cut(s: PartitionSituation, cut: Happened) -> str:
     known = cut.fields
-    kept_ms = s.cluster.broker(cut.node).kept_ms
-    until = f" at most until {clock(cut.at_ms + kept_ms, s.cluster.now_ms)[:-4]}" if kept_ms else ""
-    kept = f" It keeps a copy{until}, as {known['kept']}." if known.get("kept") else ""
+    until = f" at most until {end}," if (end := _kept_until(s, [cut])) else ""
+    kept = (
+        f" It keeps a copy beside its log, where no consumer sees it,{until} as {known['kept']}."
+        if known.get("kept")
+        else ""
+    )
     return (
-        f"Broker {cut.node} came back with {count(int(known.get('records') or 0), 'record')} that the new leader does not"
+        f"Broker {cut.node} came back with {count(int(known.get('records') or 0), 'record')} that the leader did not"
         f" have (offsets {known.get('first_offset')} to {int(known.get('end_offset') or 1) - 1}) and cut them off.{kept}"
     )
 
 
-def _make_good(s: PartitionSituation, cuts: Sequence[Happened]) -> tuple[Advice, ...]:
+def _kept_until(s: PartitionSituation, cuts: Sequence[Happened]) -> str:
+    """When the first of the copies is deleted; empty if that is not known."""
+    known = [(cut, s.cluster.broker(cut.node).kept_ms) for cut in cuts]
+    ends = [cut.at_ms + kept_ms for cut, kept_ms in known if kept_ms]
+    return clock(min(ends), s.cluster.now_ms)[:-4] if ends else ""
+
+
+def _make_good(
+    s: PartitionSituation, cuts: Sequence[Happened], losses: Sequence[NamedLoss]
+) -> tuple[Advice, ...]:
     topic, ottla = s.now.topic, s.commands.ottla
+    gone, certain = _counts(cuts, losses)
+    are_all = 0 < gone == certain
+    until = (
+        f" before {end}: the copy is deleted then, at the latest"
+        if (end := _kept_until(s, cuts))
+        else ""
+    )
+    possible = (
+        ""
+        if are_all
+        else " (--include-possible: also those of which nobody knows whether they had been committed.)"
+    )
     steps = [
         Advice(
-            "See which of them had been committed, and who keeps them.",
+            "See them, and who keeps them."
+            if are_all
+            else "See which of them had been committed, and who keeps them.",
             ottla(f"losses --topic {topic}"),
         ),
         Advice(
-            "Copy these, with keys, headers and timestamps, into another topic. (--include-possible: also those of which nobody"
-            " knows whether they had been committed.)",
+            f"Copy these, with keys, headers and timestamps, into another topic{until}.{possible}",
             f"{ottla(f'topics create {topic}-recovered')} && {ottla(f'recover --topic {topic} --to {topic}-recovered')}",
         ),
     ]
@@ -150,7 +193,7 @@ def _make_good(s: PartitionSituation, cuts: Sequence[Happened]) -> tuple[Advice,
             f"offsets from {cuts[0].fields.get('first_offset')} on" if cuts else "those at the end"
         )
         steps.append(Advice(f"Write what is not kept again from its source ({start})."))
-    return (*steps, *_prevent(s))
+    return tuple(steps)
 
 
 def _prevent(s: PartitionSituation) -> tuple[Advice, ...]:
@@ -176,13 +219,22 @@ def _prevent(s: PartitionSituation) -> tuple[Advice, ...]:
             )
         )
         return tuple(steps)
-    more = [id for id in s.cluster.brokers if id not in now.replicas]
-    replicas = ",".join(map(str, (*now.replicas, *more[:1])))
+    others = [each for id, each in s.cluster.brokers.items() if id not in now.replicas]
+    more = [each.id for each in sorted(others, key=lambda each: not each.answers)]
+    replicas = (*now.replicas, *more[:1])
+    down = [id for id in replicas if not s.cluster.broker(id).answers]
+    wait = (
+        f" Not before {brokers(down)} {is_are(down)} back: the move would wait for that."
+        if down
+        else ""
+    )
     steps.append(
         Advice(
             "And give it a third replica; then min.insync.replicas=2 is safe. With two replicas it would refuse acks=all as soon"
-            " as one of them is down.",
-            ottla(f"topics reassign {now.topic} -p {now.partition} --replicas {replicas}")
+            f" as one of them is down.{wait}",
+            ottla(
+                f"topics reassign {now.topic} -p {now.partition} --replicas {','.join(map(str, replicas))}"
+            )
             if more
             else "",
         )

@@ -421,8 +421,34 @@ def test_lost_records_are_counted_and_their_offsets_named() -> None:
     assert "orders-0 lost 50 records by an unclean election 9.0 s ago" in explained.headline
     assert "which had been committed. Broker 1 kept a copy aside." in explained.headline
     assert "(offsets 100 to 149)" in " ".join(explained.cause)
-    assert "It keeps a copy at most until 2027-01-22 07:59:58" in " ".join(explained.cause)
+    assert (
+        "It keeps a copy beside its log, where no consumer sees it, at most until 2027-01-22 07:59:58, as b8cd."
+        in explained.cause[1]
+    )
+    assert "Broker 1 leads now (epoch 5)." in explained.cause[0]
+    look, copy, *_ = explained.steps
+    assert look.text == "See them, and who keeps them."
+    assert "before 2027-01-22 07:59:58: the copy is deleted then" in copy.text
+    assert "--include-possible" not in copy.text
     assert "has committed an offset beyond 100 may skip new records" in explained.consumers[0]
+
+
+def test_lost_records_are_copied_before_anything_else_is_repaired() -> None:
+    now = replace(WHOLE, replicas=(1, 3), isr=(1,), leader=1, min_insync=1)
+    known = cluster(_3=killed(3))
+    explained = of_partition(now, known, *lost_records())
+    commands = commands_of(explained)
+    assert commands[0] == "ottla losses --topic orders" and "ottla recover" in commands[1]
+    assert commands[2] == "ottla nodes start 3"
+    assert commands[-1] == "ottla topics reassign orders -p 0 --replicas 1,3,2"
+    assert "Not before broker 3 is back" in explained.steps[-1].text
+    (consumers,) = explained.consumers
+    assert (
+        consumers.startswith("can read. A group that has committed")
+        and consumers.count("can read") == 1
+    )
+    (producers,) = explained.producers
+    assert producers.count("can write") == 1
 
 
 def test_what_the_copies_say_is_more_than_what_one_replica_knew() -> None:
