@@ -124,6 +124,7 @@ def test_a_group_that_is_late_says_how_much_and_since_when() -> None:
     # It was late when its oldest unread record was ten seconds old.
     assert found.since_ms == NOW - 32_000
     assert not model.consumers.groups["billing"].late_at_least
+    assert found.why.endswith("It has been more than 10 s behind since then.")
 
 
 def test_since_when_a_group_is_late_does_not_move_while_it_is_late() -> None:

@@ -293,6 +293,8 @@ def group_problems(groups: Iterable[GroupRow], now_ms: int) -> Iterator[Problem]
             why += " A rebalance waits."
         elif stands and row.moved_ms is not None:
             why += f" It has committed nothing for {whole((now_ms - row.moved_ms) / 1000)}."
+        longer = ", or longer" if row.late_at_least else ""
+        why += f" It has been more than {LATE_S:.0f} s behind since then{longer}."
         yield Problem(
             f"group:{row.id}",
             WRONG if row.seconds >= LATE_WRONG_S else DEGRADED,
