@@ -198,10 +198,27 @@ def test_lost_records_are_named_by_their_offsets_until_they_are_recovered() -> N
     (found,) = problems(model, LOST_MS + 1000)
     assert found.text == "orders-0 lost 12 committed records: offsets 334 to 345."
     assert "4 more records may have been committed" in found.why
-    assert "Broker 1 keeps a copy: ottla recover brings it back." in found.why
+    assert (
+        "Broker 1 keeps a copy of them beside its log, where no consumer sees it: ottla recover brings it back."
+        in found.why
+    )
     assert found.since_ms == LOST_MS
     model.happenings.losses_told([{**LOSS, "recovered": "orders-again"}])
     assert problems(model, LOST_MS + 1000) == []
+
+
+def test_a_loss_says_who_was_elected_then_and_who_leads_now_if_it_is_another() -> None:
+    unclean = {**LOSS, "cause": "unclean election", "possible_end_offset": 346}
+    model = a_model(a_topic(leader=1))
+    model.happenings.losses_told([unclean])
+    (found,) = problems(model, LOST_MS + 1000)
+    assert found.why.startswith(
+        "Unclean election. Broker 2 was elected then, in epoch 6. Broker 1 leads now, in epoch 5."
+    )
+    model = a_model(a_topic(leader=2))
+    model.happenings.losses_told([unclean])
+    (found,) = problems(model, LOST_MS + 1000)
+    assert "was elected then" in found.why and "leads now" not in found.why
 
 
 def test_an_unclean_election_whose_cost_is_unknown_is_told() -> None:
@@ -223,7 +240,8 @@ def test_an_unclean_election_whose_cost_is_unknown_is_told() -> None:
     assert found.text == "orders-0 may have lost records by an unclean election."
     assert (
         found.why
-        == "Broker 2 leads without what brokers 1 or 3 may still have, from offset 334 on."
+        == "Broker 2 was elected without what brokers 1 or 3 may still have, from offset 334 on."
+        " Broker 1 leads now, in epoch 5."
     )
 
 

@@ -128,7 +128,8 @@ class ClusterModel:
                 dict(consumers.holds.items()), consumers.transactions.values(), now_ms
             )
             found += move_problems(structure.moves.values(), now_ms)
-        found += loss_problems((row.loss for row in self.happenings.losses.values()), now_ms)
+        losses = (row.loss for row in self.happenings.losses.values())
+        found += loss_problems(losses, structure.partitions.get, now_ms)
         return worst_first(found)
 
     def news(self, selections: Iterable[Selection], since: int) -> str:

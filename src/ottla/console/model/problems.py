@@ -6,7 +6,7 @@ say what was wrong at a moment in the past (`rewind`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -45,6 +45,7 @@ LOSS_KEPT_MS = 24 * HELD_MS * 60
 LATE_WRONG_S = 300.0
 
 Rows = Mapping[Place, PartitionRow]
+RowOf = Callable[[Place], PartitionRow | None]
 Brokers = Mapping[int, BrokerRow]
 
 
@@ -376,7 +377,9 @@ def move_problems(moves: Iterable[MoveRow], now_ms: int) -> Iterator[Problem]:
 # Losses
 
 
-def loss_problems(losses: Iterable[Mapping[str, Any]], now_ms: int) -> Iterator[Problem]:
+def loss_problems(
+    losses: Iterable[Mapping[str, Any]], row_of: RowOf, now_ms: int
+) -> Iterator[Problem]:
     """Of the last day, unless they were recovered."""
     for loss in losses:
         at_ms = _ms(loss["at"])
@@ -389,8 +392,8 @@ def loss_problems(losses: Iterable[Mapping[str, Any]], now_ms: int) -> Iterator[
                 f"loss:{where}/{loss['at']}",
                 WRONG,
                 f"{where} may have lost records by an {_election(loss['cause'])}.",
-                f"Broker {loss['leader']} leads without what {holders} may still have"
-                f"{'' if first is None else f', from offset {first} on'}.",
+                f"Broker {loss['leader']} was elected without what {holders} may still have"
+                f"{'' if first is None else f', from offset {first} on'}.{_leads_now(loss, row_of)}",
                 at_ms,
                 f"partition:{where}",
                 (where,),
@@ -406,11 +409,14 @@ def loss_problems(losses: Iterable[Mapping[str, Any]], now_ms: int) -> Iterator[
         else:
             text = f"{where} may have lost {count(possible - first, 'record')}: offset{_range(first, possible)}."
         kept = [each["broker"] for each in loss["held_by"]]
-        why = f"{_capital(str(loss['cause']))}; broker {loss['leader']} leads since, in epoch {loss['leader_epoch']}."
+        cause, then = str(loss["cause"]), f"Broker {loss['leader']}"
+        came = "was elected then" if "election" in cause else "led then"
+        why = f"{_capital(cause)}. {then} {came}, in epoch {loss['leader_epoch']}.{_leads_now(loss, row_of)}"
         if possible > certain and lost > 0:
             why += f" {count(possible - certain, 'more record')} may have been committed."
         why += (
-            f" {_capital(brokers_named(kept))} {'keeps' if len(kept) == 1 else 'keep'} a copy: ottla recover brings it back."
+            f" {_capital(brokers_named(kept))} {'keeps' if len(kept) == 1 else 'keep'} a copy of them beside"
+            f" {'its log' if len(kept) == 1 else 'their logs'}, where no consumer sees it: ottla recover brings it back."
             if kept
             else " No broker keeps a copy."
         )
@@ -424,6 +430,15 @@ def loss_problems(losses: Iterable[Mapping[str, Any]], now_ms: int) -> Iterator[
             (where,),
             1,
         )
+
+
+def _leads_now(loss: Mapping[str, Any], row_of: RowOf) -> str:
+    """If it is another one than then."""
+    topic, _, number = str(loss["partition"]).rpartition("-")
+    row = row_of((topic, int(number)))
+    if row is None or row.leader in (loss["leader"], -1):
+        return ""
+    return f" Broker {row.leader} leads now, in epoch {row.epoch}."
 
 
 def _election(cause: str) -> str:
