@@ -149,6 +149,10 @@ def test_anything_is_found_by_its_name(browsed: Browsed) -> None:
     page.wait_for("document.querySelector('#found li')")
     page.press("Enter")
     page.wait_for("location.pathname === '/topics/orders/2'")
+    page.press("/")
+    page.write("nowhere")
+    page.wait_for_text("Nothing has such a name.")
+    page.press("Escape")
 
 
 def test_a_partition_moves_as_it_is_written_and_shows_another_epoch_after_a_failover(

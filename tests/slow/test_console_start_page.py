@@ -3,6 +3,7 @@ unclean election cost; and one click from each leads to its explanation."""
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -43,6 +44,12 @@ def fall_behind(cluster: ProcessCluster, group: str) -> None:
     producer.produce("orders", "unread", partition=0, timestamp=stamp_ms)
     assert producer.flush(30) == 0
     commit(cluster, group, 50)
+
+
+def explanation(browsed: Browsed, path: str) -> str:
+    page = browsed.visit(path)
+    page.wait_for("document.querySelector('.explanation .headline')", 30)
+    return str(page.value_of("document.querySelector('.explanation').innerText"))
 
 
 def test_a_stranger_finds_three_troubles_and_their_reasons_on_the_start_page(
@@ -91,3 +98,39 @@ def test_a_stranger_finds_three_troubles_and_their_reasons_on_the_start_page(
             browsed.assert_clean()
             browsed.visit("/")
             page.wait_for("document.querySelector('.problem')")
+        (late,) = (each for each in problems if "Group billing is " in each)
+        assert "It has been more than 10 s behind since then" in late
+        # One of three controllers is silent: no other may fail.
+        page.wait_for_text("Controller 3 does not follow the metadata log.", 30)
+        page.wait_for_text("silent for", 30)
+        assert page.text().count("If another controller fails, nothing can be decided") == 2
+        told = explanation(browsed, "/topics/alone/0")
+        assert "This is the only copy of alone-0." in told
+        assert "It catches up" not in told
+        told = explanation(browsed, "/topics/ledger/0")
+        print(told)
+        assert told.index("ottla recover") < told.index("Start broker 3")
+        assert "Broker 2 leads now" in told
+        told = explanation(browsed, "/brokers/3")
+        print(told)
+        assert "Broker 3 alone has all records of alone-0" in told
+        assert "The same process is a controller, too: what brings it back repairs both." in told
+        page.wait_for("document.querySelectorAll('.events time').length > 3", 30)
+        times = page.value_of(
+            "[...document.querySelectorAll('.events time')].map((e) => e.dateTime)"
+        )
+        assert times == sorted(times, reverse=True)
+        told = explanation(browsed, "/brokers/1")
+        leads, replicas = re.findall(r"leads (\d+)\s*(\d+) replicas?", page.text())[0]
+        assert f"leads {leads} of its {replicas} replica" in told
+        page = browsed.visit("/messages/alone?partition=0")
+        page.wait_for_text("Partition 0 has no leader and cannot be read now.", 30)
+        page.wait_for_text("Without a leader nothing can be read.")
+        for wrong in ("There are no records", "Nothing was found", "0 records of 0 read"):
+            assert wrong not in page.text()
+        page = browsed.visit("/topics/alone")
+        page.wait_for_text("No partition has a leader: nothing can be written now.")
+        page.wait_for_text("No partition has a leader, who would know its producers.", 30)
+        page = browsed.visit("/groups/billing")
+        page.wait_for_text("Preview a move of its offsets")
+        browsed.assert_clean()

@@ -26,7 +26,7 @@ const ROUTES = [
   [/^\/timeline$/, "timeline", () => ["timeline"]],
   [/^\/groups$/, "groups", () => ["groups"]],
   [/^\/groups\/([^/]+)$/, "group", (part) => ["group", { group: groupOf(part) }]],
-  [/^\/messages(?:\/([^/]+))?$/, "messages", () => ["messages"]],
+  [/^\/messages(?:\/([^/]+))?$/, "messages", (topic) => (topic ? ["messages", { topic }] : ["messages"])],
   [/^\/topics$/, "topics", () => ["topics"]],
   [/^\/topics\/([^/]+)$/, "topic", (topic) => ["topic", { topic }]],
   [/^\/topics\/([^/]+)\/(\d+)$/, "partition", (topic, partition) => ["partition", { topic, partition }]],
@@ -189,6 +189,7 @@ function Search() {
         ${found.map((each, index) => html`<li key=${each.address} id=${`found-${index}`} role="option" aria-selected=${index === chosen}
           onClick=${() => leave(each.address)}><span class="name">${each.text}</span><span class="muted small">${each.kind}</span></li>`)}
       </ul>
+      <p class=${found.length ? "visually-hidden" : "empty"} role="status">${found.length ? "" : "Nothing has such a name."}</p>
     </dialog>`;
 }
 

@@ -27,6 +27,8 @@ export function bytes(number) {
 
 export const plural = (number, noun, many = `${noun}s`) => `${count(number)} ${number === 1 ? noun : many}`;
 
+export const shortly = (number, noun, many = `${noun}s`) => `${short(number)} ${number === 1 ? noun : many}`;
+
 export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   const seconds = ms / 1000;

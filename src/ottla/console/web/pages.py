@@ -98,6 +98,12 @@ def _group(query: Query) -> PageContent:
     )
 
 
+def _messages(query: Query) -> PageContent:
+    """Whoever has chosen a topic is told which of its partitions nobody can read."""
+    chosen = Selection("partitions", lambda place: place[0] == query.get("topic"))
+    return PageContent((*_all("topics", "topic_sizes"), chosen))
+
+
 _PAGES: Mapping[str, Callable[[Query], PageContent]] = {
     "overview": _overview,
     "partition": _partition,
@@ -106,7 +112,7 @@ _PAGES: Mapping[str, Callable[[Query], PageContent]] = {
     "timeline": lambda query: PageContent(_all("topics", "partitions", "losses", "newest")),
     "groups": lambda query: PageContent(_all("groups", "group_lags"), (GROUPS,)),
     "group": _group,
-    "messages": lambda query: PageContent(_all("topics", "topic_sizes")),
+    "messages": _messages,
     "moves": lambda query: PageContent(_all("moves", "disks", "topics", "broker_rates"), (MOVES,)),
     "transactions": lambda query: PageContent(_all("transactions", "holds"), (TRANSACTIONS,)),
     "brokers": lambda query: PageContent(_all("disks", "broker_rates")),

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { go, place, refine, to } from "../router.js";
-import { bytes, count, iso, plural, short, time } from "../format.js";
+import { bytes, count, iso, listed, plural, short, shortly, time } from "../format.js";
 import { isJson, laidOut, membersOf, plain } from "../json.js";
 import { ask, now, tables } from "../store.js";
 import { Chart } from "../parts/chart.js";
@@ -18,7 +18,7 @@ export default function Messages({ parts: [topic] }) {
   if (!topic) {
     return html`<${Titled} title="Messages" /><h1>Messages</h1>
       <p class="muted">Choose a topic.</p>
-      <section class="box flush"><ul class="choices">${topics.map((name) => html`<li key=${name}><a href=${to.messages(name)}>${name}</a><span class="muted num">${short(tables.topic_sizes.get(name)?.records)} records</span></li>`)}</ul></section>`;
+      <section class="box flush"><ul class="choices">${topics.map((name) => html`<li key=${name}><a href=${to.messages(name)}>${name}</a><span class="muted num">${shortly(tables.topic_sizes.get(name)?.records, "record")}</span></li>`)}</ul></section>`;
   }
   return html`<${Titled} title=${`Messages of ${topic}`} /><${Browser} key=${topic} topic=${topic} topics=${topics} />`;
 }
@@ -33,6 +33,9 @@ function Browser({ topic, topics }) {
     in: query.in, member: query.member, equals: query.equals, committed: query.committed, limit: query.limit ?? LIMIT,
   };
   const live = query.from === "live";
+  // Nobody leads these: nobody can read them now.
+  const dark = tables.partitions.list.filter((each) => each.topic === topic && each.leader < 0 && (!query.partition || String(each.partition) === query.partition)).map((each) => each.partition).sort((a, b) => a - b);
+  const all = dark.length > 0 && dark.length === (query.partition ? 1 : known?.partitions);
   const found = useRecords(wanted, live);
   const [columns, setColumns] = useState(false);
   return html`
@@ -40,14 +43,15 @@ function Browser({ topic, topics }) {
     <div class="head"><h1>Messages of ${topic}</h1>
       ${mayWrite() ? html`<button onClick=${() => setForm({})}>Produce a record</button>` : null}</div>
     <${Controls} topic=${topic} topics=${topics} partitions=${known?.partitions ?? 0} query=${query} />
-    <section class="box"><${Histogram} topic=${topic} partition=${query.partition} from=${query.time} until=${query.until} /></section>
+    ${dark.length ? html`<${Dark} topic=${topic} list=${dark} />` : null}
+    ${all ? null : html`<section class="box"><${Histogram} topic=${topic} partition=${query.partition} from=${query.time} until=${query.until} /></section>`}
     <section class="box flush records">
       <header><h2>${live ? "Live" : query.from && query.from !== "newest" ? "From there on" : "Newest first"}</h2>
-        <${State} found=${found} live=${live} />
+        ${all ? null : html`<${State} found=${found} live=${live} />`}
         <label class="check small"><input type="checkbox" checked=${columns} onChange=${(e) => setColumns(e.target.checked)} />JSON members as columns</label></header>
       <${Trouble} error=${found.error} />
       <${Closed} topic=${topic} list=${(found.done ?? found.progress)?.closed ?? []} />
-      <${Records} list=${found.records} columns=${columns} onOpen=${setOpen} loading=${found.loading} live=${live} />
+      <${Records} list=${found.records} columns=${columns} onOpen=${setOpen} loading=${found.loading} live=${live} nobodyLeads=${all} searched=${Boolean(wanted.search || wanted.member)} />
       ${found.next && !found.loading ? html`<p class="more"><button onClick=${found.more}>${wanted.search || wanted.member ? "Search on" : "More"}</button></p>` : null}
     </section>
     ${open ? html`<${Detail} topic=${topic} record=${open} onClose=${() => setOpen(null)} onAgain=${mayWrite() ? (record) => { setOpen(null); setForm(record); } : null} />` : null}
@@ -134,6 +138,11 @@ function State({ found, live }) {
   return html`<span class="muted small" role="status">${words}${loading && !live ? html` <button class="quiet small" onClick=${found.stop}>Stop</button>` : null}</span>`;
 }
 
+function Dark({ topic, list }) {
+  const named = list.length > 10 ? [...list.slice(0, 10), `${list.length - 10} more`] : list;
+  return html`<p class="note" role="status">${list.length === 1 ? "Partition" : "Partitions"} ${listed(named)} ${list.length === 1 ? "has" : "have"} no leader and cannot be read now. <a href=${`${to.partition(topic, list[0])}?explain=1`}>Why, and what to do</a></p>`;
+}
+
 // Batches that unpack to more than the console opens: what is looked for may be in them.
 function Closed({ topic, list }) {
   if (!list.length) return null;
@@ -200,9 +209,9 @@ function Histogram({ topic, partition, from, until }) {
 
 // The list
 
-function Records({ list, columns, onOpen, loading, live }) {
+function Records({ list, columns, onOpen, loading, live, nobodyLeads, searched }) {
   const names = useMemo(() => (columns ? columnsOf(list) : []), [columns, list]);
-  if (!list.length) return html`<p class="empty">${loading ? (live ? "Waiting for records…" : "Reading…") : "Nothing was found."}</p>`;
+  if (!list.length) return html`<p class="empty">${nobodyLeads ? "Without a leader nothing can be read." : loading ? (live ? "Waiting for records…" : "Reading…") : searched ? "Nothing was found." : "There are no records there."}</p>`;
   const at = now();
   return html`<div class="scroll"><table aria-label="Records"><thead><tr><th>time</th><th class="num">partition</th><th class="num">offset</th><th>key</th>
     ${columns ? names.map((name) => html`<th key=${name}>${name}</th>`) : html`<th>value</th>`}<th>headers</th></tr></thead>

@@ -2,7 +2,7 @@
 
 import { html, useMemo, useState } from "../lib.js";
 import { go, to } from "../router.js";
-import { bytes, count, duration, plural, seconds, short } from "../format.js";
+import { bytes, count, duration, plural, seconds, short, shortly } from "../format.js";
 import { ask, clock, tables } from "../store.js";
 import { Chart, columnsOf } from "../parts/chart.js";
 import { Confirmed, mayWrite, useChange } from "../parts/actions.js";
@@ -19,20 +19,21 @@ export default function Topic({ parts: [name] }) {
   if (!row) return html`<${Titled} title=${name} /><nav class="crumbs" aria-label="Where"><a href="/topics">Topics</a></nav><h1>${name}</h1><p class="muted">Looking for it…</p>`;
   const lacking = rows.filter((each) => each.isr.length < each.replicas.length).length;
   const offline = rows.filter((each) => each.leader < 0).length;
+  const dark = offline > 0 && offline === rows.length; // nobody leads any of them
   return html`<${Titled} title=${name} />
     <nav class="crumbs" aria-label="Where"><a href="/topics">Topics</a></nav>
     <div class="head"><h1>${name}</h1><a class="button" href=${to.messages(name)}>Messages</a><a class="button" href=${`/timeline?topic=${encodeURIComponent(name)}`}>Timeline</a><${AddPartitions} row=${row} /><${Delete} row=${row} size=${size} /></div>
-    <p class="chips">${row.internal ? html`<span class="chip">internal</span>` : null}<span class="chip">${plural(row.partitions, "partition")}</span><span class="chip">${plural(row.factor, "replica")} each</span>
-      <span class="chip">${short(size.records)} records</span><span class="chip">${bytes(size.bytes)}</span><span class="chip">${short(size.records_in)} records/s in</span>
-      ${offline ? html`<span class="chip bad">${offline} without a leader</span>` : null}${lacking ? html`<span class="chip warn">${lacking} lack a replica in sync</span>` : html`<span class="chip good">all in sync</span>`}</p>
+    <p class="chips">${row.internal ? html`<span class="chip">internal</span>` : null}<span class="chip">${plural(row.partitions, "partition")}</span><span class="chip">${plural(row.factor, "replica")}${row.partitions > 1 ? " each" : ""}</span>
+      <span class="chip">${shortly(size.records, "record")}</span><span class="chip">${bytes(size.bytes)}</span><span class="chip">${short(size.records_in)} records/s in</span>
+      ${offline ? html`<span class="chip bad">${offline} without a leader</span>` : null}${lacking ? html`<span class="chip warn">${lacking} ${lacking === 1 ? "lacks" : "lack"} a replica in sync</span>` : html`<span class="chip good">all in sync</span>`}</p>
     <section class="box"><${TheHeat} row=${row} /></section>
     <div class="grid">
-      <section class="w6 box"><${Rates} name=${name} /></section>
+      <section class="w6 box"><${Rates} name=${name} dark=${dark} /></section>
       <section class="w6 box flush"><header><h2>Who reads it</h2></header><${Readers} name=${name} /></section>
     </div>
     <section class="box flush"><header><h2>Partitions</h2>${rows.length > PARTITIONS_MAX ? html`<span class="muted small">the first ${PARTITIONS_MAX}</span>` : null}</header><${Partitions} rows=${rows.slice(0, PARTITIONS_MAX)} /></section>
     <section class="box flush"><header><h2>Settings</h2></header><${Settings} name=${name} /></section>
-    <section class="box flush"><header><h2>Who writes it</h2></header><${Writers} name=${name} /></section>`;
+    <section class="box flush"><header><h2>Who writes it</h2></header><${Writers} name=${name} offline=${offline} dark=${dark} /></section>`;
 }
 
 function TheHeat({ row }) {
@@ -41,10 +42,10 @@ function TheHeat({ row }) {
     versions=${[row, tables.partitions.version.value, tables.brokers.list.map((each) => each.id + each.standing + each.leaders).sort().join()]} />`;
 }
 
-function Rates({ name }) {
+function Rates({ name, dark }) {
   const points = tables.topic_rates.get(name) ?? [];
   const columns = useMemo(() => columnsOf(points.length ? points : [[0, 0, 0, 0]], 100_000), [points]);
-  if (!points.length) return html`<h2>Throughput</h2><p class="empty">Nothing was written since the console looks.</p>`;
+  if (!points.length) return html`<h2>Throughput</h2><p class="empty">${dark ? "No partition has a leader: nothing can be written now." : "Nothing was written since the console looks."}</p>`;
   const known = columns[2].some((each) => each !== null);
   return html`<${Chart} label="Records" sync="topic" data=${[columns[0], columns[1]]} series=${[{ label: "in", colour: "--accent", fill: true }]} format=${rate(short)} height=${130} />
     ${known ? html`<${Chart} label="Bytes" sync="topic" data=${[columns[0], columns[2], columns[3]]} series=${[{ label: "in", colour: "--accent", fill: true }, { label: "out", colour: "--warn" }]} format=${rate(bytes)} height=${130} />` : null}`;
@@ -69,12 +70,14 @@ function Readers({ name }) {
   ]} />`;
 }
 
-function Writers({ name }) {
+function Writers({ name, offline, dark }) {
   const asked = useAsked((signal) => ask("topics/producers", { topic: name }, { signal }), [name]);
   if (asked.error) return html`<p class="empty">${asked.error}</p>`;
   if (!asked.value) return html`<p class="empty">Asking the leaders…</p>`;
   const { producers, total } = asked.value;
-  return html`<${Sorted} label="Producers" rows=${producers} rowKey=${(each) => each.producer_id} initial=${["last_ms", true]} empty="No leader knows a producer that is idempotent or transactional. Others leave no trace." columns=${[
+  const nobody = dark ? "No partition has a leader, who would know its producers."
+    : `No leader knows a producer that is idempotent or transactional. Others leave no trace.${offline ? ` ${plural(offline, "partition")} ${offline === 1 ? "has" : "have"} no leader who could be asked.` : ""}`;
+  return html`<${Sorted} label="Producers" rows=${producers} rowKey=${(each) => each.producer_id} initial=${["last_ms", true]} empty=${nobody} columns=${[
     { name: "producer_id", head: "producer", num: true, show: (each) => html`<span class="mono">${each.producer_id}</span>` },
     { name: "epoch", head: "epoch", num: true },
     { name: "last_ms", head: "wrote last", show: (each) => html`${duration(clock.value - each.last_ms)} ago` },
@@ -107,7 +110,7 @@ function Settings({ name }) {
   const shown = all ? asked.value : own;
   return html`<div class="scroll"><table><thead><tr><th>setting</th><th>value</th><th>from</th><th>meaning</th>${mayWrite() ? html`<th><span class="visually-hidden">change</span></th>` : null}</tr></thead>
     <tbody>${shown.map((each) => html`<${Setting} key=${each.name} topic=${name} setting=${each} again=${asked.again} />`)}</tbody></table></div>
-    ${own.length || all ? null : html`<p class="empty">It has none of its own: the brokers' count.</p>`}
+    ${own.length || all ? null : html`<p class="empty">It sets nothing itself: the settings of the brokers hold.</p>`}
     <p class="empty small"><button onClick=${() => setAll(!all)}>${all ? "Only its own" : `All ${asked.value.length}`}</button></p>`;
 }
 
@@ -134,4 +137,4 @@ function AddPartitions({ row }) {
 }
 
 const Delete = ({ row, size }) => row.internal ? null : html`<${Confirmed} danger label="Delete" title=${`Delete topic ${row.name}?`} name="topics/delete" fields=${{ topic: row.name }} typed=${row.name} confirm="Delete it with its records"
-  command=${ottla("topics", "delete", named(row.name))} onDone=${() => go("/topics")}><p>Its ${short(size.records)} records on all brokers are gone then.</p></${Confirmed}>`;
+  command=${ottla("topics", "delete", named(row.name))} onDone=${() => go("/topics")}><p>Its ${shortly(size.records, "record")} on all brokers ${size.records === 1 ? "is" : "are"} gone then.</p></${Confirmed}>`;
