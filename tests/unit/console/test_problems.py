@@ -95,6 +95,23 @@ def test_without_an_active_controller_nothing_can_be_decided() -> None:
     assert the_problem(model, "controller").since_ms == NOW + 1
 
 
+def test_a_controller_that_does_not_follow_is_told_with_what_may_still_fail() -> None:
+    model = a_model(a_topic())
+    voters = (
+        QuorumReplica(1, 10, 100_000, 100_000),
+        QuorumReplica(2, 10, 100_000, 100_000),
+        QuorumReplica(3, 5, 10_000, 10_000),
+    )
+    model.structure.quorum_described(QuorumInfo(1, 3, 10, voters, ()), NOW)
+    found = the_problem(model, "voters")
+    assert found.text == "Controller 3 does not follow the metadata log."
+    assert found.why == "If another controller fails, nothing can be decided any more."
+    assert found.about == "broker:3"
+    apart = tuple(each._replace(id=each.id + 100) for each in voters)
+    model.structure.quorum_described(QuorumInfo(101, 3, 10, apart, ()), NOW)
+    assert the_problem(model, "voters").about == "cluster", "it is no broker"
+
+
 def test_a_cluster_that_does_not_answer_is_the_only_problem_there_is() -> None:
     model = a_model(a_topic(leader=-1))
     model.structure.answers(NOW, "no broker answers: 127.0.0.1:9092 (connection refused)")

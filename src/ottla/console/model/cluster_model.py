@@ -116,7 +116,7 @@ class ClusterModel:
         unwell = {place: structure.partitions[place] for place in structure.unwell}
         brokers = dict(structure.brokers.items())
         cluster = structure.cluster[THE]
-        found = list(cluster_problems(cluster, structure.quorum.get(THE)))
+        found = list(cluster_problems(cluster, structure.quorum.get(THE), brokers))
         if cluster.answers is not False:
             found += partition_problems(
                 unwell, brokers, dict(flow.settings.items()), structure.eligible

@@ -52,7 +52,9 @@ Brokers = Mapping[int, BrokerRow]
 # The cluster
 
 
-def cluster_problems(cluster: ClusterRow, quorum: QuorumRow | None) -> Iterator[Problem]:
+def cluster_problems(
+    cluster: ClusterRow, quorum: QuorumRow | None, brokers: Brokers
+) -> Iterator[Problem]:
     if cluster.answers is False:
         yield Problem(
             "cluster",
@@ -93,7 +95,7 @@ def cluster_problems(cluster: ClusterRow, quorum: QuorumRow | None) -> Iterator[
             if spare <= 0
             else f"{count(spare, 'more controller')} may fail.",
             0,
-            f"broker:{late[0]}",
+            f"broker:{late[0]}" if late[0] in brokers else "cluster",
         )
 
 

@@ -2,7 +2,7 @@
 
 import { html, useMemo } from "../lib.js";
 import { to } from "../router.js";
-import { bytes, count, duration, plural, seconds, short } from "../format.js";
+import { bytes, count, duration, plural, seconds, short, shortly } from "../format.js";
 import { tables } from "../store.js";
 import { Chart, columnsOf, Spark } from "../parts/chart.js";
 import { eventOf, Events } from "../parts/events.js";
@@ -63,13 +63,23 @@ function Quorum() {
   const quorum = tables.quorum.get("cluster");
   const observers = (quorum?.observers ?? []).filter((each) => tables.brokers.get(String(each.id))?.standing === "up");
   if (!quorum) return html`<h2>Controllers</h2><p class="empty">Nobody tells about a quorum.</p>`;
+  const isLate = (voter) => voter.id !== quorum.leader && voter.behind_ms > 5000;
+  const follow = quorum.voters.filter((voter) => !isLate(voter)).length;
   return html`<header class="head"><h2>Controllers</h2><span class="muted small">epoch ${count(quorum.epoch)}</span></header>
-    <ul class="voters">${quorum.voters.map((voter) => html`<li key=${voter.id} class=${voter.id === quorum.leader ? "active" : voter.behind_ms > 5000 ? "late" : ""}>
+    <ul class="voters">${quorum.voters.map((voter) => html`<li key=${voter.id} class=${voter.id === quorum.leader ? "active" : isLate(voter) ? "late" : ""}>
       <b>${voter.id}</b>
-      <span>${voter.id === quorum.leader ? "active" : voter.behind_ms > 5000 ? `silent for ${duration(voter.behind_ms)}` : "follows"}</span>
+      <span>${voter.id === quorum.leader ? "active" : isLate(voter) ? `silent for ${duration(voter.behind_ms)}` : "follows"}</span>
       <span class="num muted small">${voter.id === quorum.leader ? `offset ${count(voter.log_end)}` : voter.lag ? `${count(voter.lag)} behind` : "up to date"}</span></li>`)}</ul>
     ${observers.length ? html`<p class="muted small">${plural(observers.length, "broker follows", "brokers follow")} as observer${observers.length > 1 ? "s" : ""}, ${count(Math.max(...observers.map((each) => each.lag)))} behind at most.</p>` : null}
-    <p class="muted small">${quorum.voters.length > 1 ? `${plural(Math.floor((quorum.voters.length - 1) / 2), "controller")} may fail.` : "There is one controller: nothing is decided without it."}</p>`;
+    <p class="muted small">${whatMayFail(quorum, follow)}</p>`;
+}
+
+function whatMayFail({ voters }, follow) {
+  if (voters.length === 1) return "There is one controller: nothing is decided without it.";
+  const spare = follow - Math.floor(voters.length / 2) - 1;
+  if (spare < 0) return "Too few controllers follow: nothing can be decided.";
+  if (!spare) return "If another controller fails, nothing can be decided any more.";
+  return `${plural(spare, follow < voters.length ? "more controller" : "controller")} may fail.`;
 }
 
 function Late() {
@@ -77,7 +87,7 @@ function Late() {
   return html`<header class="head"><h2>Groups that are farthest behind</h2><a class="small" href="/groups">All</a></header>
     ${list.length ? html`<ul class="late">${list.map((each) => html`<li key=${each.id}><a class="name" href=${to.group(each.id)}>${each.id}</a>
       <span class=${`num ${each.seconds >= 10 ? "warn" : "muted"}`}>${each.seconds >= 1 || each.seconds === null ? seconds(each.seconds) : "up to date"}</span>
-      <span class="num muted small">${short(each.lag)} records</span></li>`)}</ul>` : html`<p class="empty">No group has committed anything.</p>`}`;
+      <span class="num muted small">${shortly(each.lag, "record")}</span></li>`)}</ul>` : html`<p class="empty">No group has committed anything.</p>`}`;
 }
 
 function TheHeat() {
