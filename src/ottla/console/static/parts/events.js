@@ -21,8 +21,10 @@ export const KIND_WORDS = {
 export function Events({ list, empty = "Nothing happened.", label = "Events", onPick }) {
   if (!list.length) return html`<p class="empty">${empty}</p>`;
   const at = now();
+  // Each node writes when it can: the order of the log is not that of the times. The newest comes first.
+  const ordered = [...list].sort((a, b) => b.at_ms - a.at_ms);
   return html`<ol class="events" aria-label=${label}>
-    ${list.map((event) => html`<li key=${event.id} class=${`event s${event.severity}`}>
+    ${ordered.map((event) => html`<li key=${event.id} class=${`event s${event.severity}`}>
       ${onPick ? html`<button class="quiet when" onClick=${() => onPick(event)} title="Show the cluster as it was then"><time datetime=${iso(event.at_ms)}>${time(event.at_ms, { millis: true, now: at })}</time></button>`
         : html`<time class="when" datetime=${iso(event.at_ms)}>${time(event.at_ms, { millis: true, now: at })}</time>`}
       <span class="kind">${KIND_WORDS[event.kind] ?? event.kind}</span>
