@@ -161,10 +161,8 @@ def _gone(s: BrokerSituation) -> Trouble | None:
     if now.reach is Reach.SILENT and now.process is not False:
         steps = wake(now, s.cluster, s.commands)
     else:
-        then = "It catches up and joins its ISRs by itself."
-        step = bring_back(now.id, s.cluster, s.commands, then, _only_copies(s))
-        more = "" if s.cluster.lost(now.id) else " Its log says why it ended."
-        steps = (step._replace(text=f"{step.text}{more}"),)
+        then = "It catches up and joins its ISRs by itself. Its log says why it ended."
+        steps = (bring_back(now.id, s.cluster, s.commands, then, _only_copies(s)),)
     return Trouble(WRONG, headline, tuple(cause), effect, effect, steps)
 
 

@@ -222,7 +222,7 @@ def _nobody_reads(s: GroupSituation) -> Trouble | None:
         else "No consumer has joined it, or all have left."
     )
     headline = f"group {s.now.id} has no members" + (
-        f", and {count(s.now.lag, 'record')} wait for it."
+        f", and {count(s.now.lag, 'record')} {_wait(s.now.lag)} for it."
         if s.now.lag
         else "; it has read everything."
     )
@@ -253,6 +253,10 @@ def _no_leader(s: GroupSituation) -> Trouble | None:
     )
 
 
+def _wait(records: int) -> str:
+    return "waits" if records == 1 else "wait"
+
+
 def _does_not_commit(s: GroupSituation) -> Trouble | None:
     """Members are there, records wait, and no offset moves."""
     if s.now.state != "Stable" or not s.now.members:
@@ -266,12 +270,13 @@ def _does_not_commit(s: GroupSituation) -> Trouble | None:
     if old < STANDS_STILL_MS:
         return None
     worst: LagNow = max(stuck, key=lambda each: each.lag)
+    most = ", most of them" if s.now.lag > worst.lag else ""
     clients = listed(
         sorted({f"{each.client_id} ({each.host})" for each in s.now.members if each.assigned})
     )
     return Trouble(
         WRONG,
-        f"group {s.now.id} is stable, but it commits nothing: {count(s.now.lag, 'record')} wait, most of them in {worst.name}.",
+        f"group {s.now.id} is stable, but it commits nothing: {count(s.now.lag, 'record')} {_wait(s.now.lag)}{most} in {worst.name}.",
         (
             f"In the last {duration(s.now.between_ms)} no offset of it moved; the next record of {worst.name} is {duration(old)} old.",
             f"Its members send heartbeats, so they are alive: {clients}. Their application does not process, or does not commit.",

@@ -636,6 +636,9 @@ def test_a_group_without_members_says_why_the_last_one_left() -> None:
     )
     explained = of_group(replace(GROUP, state="Empty", members=(), lags=(lag,)), gone)
     assert "has no members, and 195 records wait for it" in explained.headline
+    single = replace(lag, committed=199, lag=1)
+    explained = of_group(replace(GROUP, state="Empty", members=(), lags=(single,)), gone)
+    assert "has no members, and 1 record waits for it" in explained.headline
     assert "no heartbeat for 45 s" in explained.cause[0]
 
 

@@ -2,7 +2,7 @@
 
 import { html, useMemo, useState } from "../lib.js";
 import { groupOf, PartitionLink, place, to } from "../router.js";
-import { count, duration, plural, seconds, short } from "../format.js";
+import { count, duration, plural, seconds, short, shortly } from "../format.js";
 import { clock, tables } from "../store.js";
 import { Chart, columnsOf } from "../parts/chart.js";
 import { Confirmed, mayWrite, useChange } from "../parts/actions.js";
@@ -22,7 +22,7 @@ export default function Group({ parts: [part] }) {
     <p class="chips"><${State} row=${row} /><span class="chip">${row.type || row.protocol || "group"}</span>
       <span class="chip">coordinator <a href=${to.broker(row.coordinator)}>broker ${row.coordinator}</a></span>
       <span class="chip">${plural(members.length || row.members || 0, "member")}</span>
-      <span class=${`chip ${row.seconds >= 10 ? "warn" : ""}`}>${row.lag === null ? "lag unknown" : `${short(row.lag)} records${row.seconds === null ? "" : `, ${seconds(row.seconds)}`} behind`}</span>
+      <span class=${`chip ${row.seconds >= 10 ? "warn" : ""}`}>${row.lag === null ? "lag unknown" : `${shortly(row.lag, "record")}${row.seconds === null ? "" : `, ${seconds(row.seconds)}`} behind`}</span>
       ${row.late_since_ms ? html`<span class="chip warn">late for ${row.late_at_least ? "at least " : ""}${duration(clock.value - row.late_since_ms)}</span>` : null}</p>
     ${row.hold_up ? html`<${HoldUp} told=${row.hold_up} />` : null}
     <div class="grid">
@@ -82,7 +82,7 @@ const WHERE = [["earliest", "the beginning"], ["latest", "the end"], ["time", "a
 
 function Reset({ group, row, lags, members }) {
   const [open, setOpen] = useState(place.value.query.reset === "1");
-  return html`<button onClick=${() => setOpen(!open)} aria-expanded=${open}>Move its offsets</button>
+  return html`<button onClick=${() => setOpen(!open)} aria-expanded=${open}>${mayWrite() ? "Move its offsets" : "Preview a move of its offsets"}</button>
     ${open ? html`<${ResetForm} group=${group} lags=${lags} members=${members} onClose=${() => setOpen(false)} />` : null}`;
 }
 

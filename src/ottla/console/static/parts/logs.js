@@ -17,7 +17,7 @@ export function Logs({ replicas, from, to, losses = [], label }) {
   const at = (offset) => `${(Math.min(Math.max((offset - from) / whole, 0), 1) * 100).toFixed(3)}%`;
   return html`<div class="logs" role="list" aria-label=${label ?? "Replicas"}>
     ${replicas.map((each) => html`<${Log} key=${each.broker} replica=${each} from=${from} to=${to} at=${at} whole=${whole} />`)}
-    ${losses.length ? html`<div class="log" role="listitem"><div class="who"><b class="bad">lost</b><span class="role">no replica that leads has them</span></div>
+    ${losses.length ? html`<div class="log" role="listitem"><div class="who"><b class="bad">lost</b><span class="role">the leader does not have them</span></div>
       <div class="lane"><div class="track">${losses.map((each) => html`<i key=${each.key} class="lostspan" title=${each.text}
         style=${{ left: at(each.from), width: `calc(${at(each.to)} - ${at(each.from)})` }}></i>`)}</div>
         <span class="visually-hidden">${losses.map((each) => each.text).join("; ")}</span></div></div>` : null}

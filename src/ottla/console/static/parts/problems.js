@@ -1,7 +1,7 @@
 // What is wrong now, in words, with the way to why and to what it concerns.
 
 import { html, useState } from "../lib.js";
-import { time } from "../format.js";
+import { plural, time } from "../format.js";
 import { PartitionLink, to } from "../router.js";
 import { asOf, connection } from "../store.js";
 import { Since } from "./page.js";
@@ -49,5 +49,5 @@ export function Verdict({ problems, cluster, totals, brokers, quorum, past: then
   const controller = quorum?.leader >= 0 ? `controller ${quorum.leader}` : "no active controller";
   return html`<div class="verdict"><span class=${`lamp ${lost || (!known && !problems.length) ? "off" : wrong ? "bad" : soft ? "warn" : "good"}`} aria-hidden="true"></span>
     <div><h1>${sentence}${lost && known ? html` <span class="muted">As of ${time(asOf())}: the console does not answer.</span>` : null}</h1>
-    ${known ? html`<p class="muted">${up} of ${brokers.length} brokers up, ${totals.partitions} partitions in ${totals.topics} topics${totals.offline ? `, ${totals.offline} without a leader` : ""}${totals.under_replicated ? `, ${totals.under_replicated} with fewer replicas in sync` : ""}, ${controller}</p>` : null}</div></div>`;
+    ${known ? html`<p class="muted">${up} of ${brokers.length} ${brokers.length === 1 ? "broker" : "brokers"} up, ${plural(totals.partitions, "partition")} in ${plural(totals.topics, "topic")}${totals.offline ? `, ${totals.offline} without a leader` : ""}${totals.under_replicated ? `, ${totals.under_replicated} with fewer replicas in sync` : ""}, ${controller}</p>` : null}</div></div>`;
 }
