@@ -107,6 +107,12 @@ def test_a_controller_that_does_not_follow_is_told_with_what_may_still_fail() ->
     assert found.text == "Controller 3 does not follow the metadata log."
     assert found.why == "If another controller fails, nothing can be decided any more."
     assert found.about == "broker:3"
+    young = QuorumReplica(3, 5, -1, -1)
+    of_another = QuorumInfo(1, 4, 10, (*voters[:2], young), ())
+    model.structure.quorum_described(of_another, NOW)
+    assert problems(model) == [], "it may follow at once"
+    model.structure.quorum_described(of_another, NOW + 6_000)
+    assert the_problem(model, "voters").text.startswith("Controller 3 does not follow"), "never"
     apart = tuple(each._replace(id=each.id + 100) for each in voters)
     model.structure.quorum_described(QuorumInfo(101, 3, 10, apart, ()), NOW)
     assert the_problem(model, "voters").about == "cluster", "it is no broker"

@@ -55,6 +55,8 @@ class Structure:
         """By broker: leaders, replicas, replicas out of sync."""
         self._not_preferred = 0
         self._replicas = 0
+        self._led = (NO_LEADER, -1, 0)
+        """The quorum's leader, its epoch, and when that was first seen."""
         self._registered: dict[int, BrokerRow] = {}
         """As the cluster described them, without counts."""
         self._silent: dict[int, int] = {}
@@ -149,6 +151,9 @@ class Structure:
         if before is not None:
             is_same = (before.leader, before.epoch) == (found.leader, found.epoch)
             since_ms = before.since_ms if is_same else now_ms
+        if self._led[:2] != (found.leader, found.epoch):
+            self._led = (found.leader, found.epoch, now_ms)
+        led_ms = now_ms - self._led[2]
         end = max((each.log_end for each in found.voters), default=0)
         leader = found.voter(found.leader)
         at_ms = -1 if leader is None else leader.last_fetch_ms
@@ -158,8 +163,10 @@ class Structure:
                 found.leader,
                 found.epoch,
                 found.high_watermark,
-                tuple(_voter(each, end, at_ms) for each in found.voters),
-                tuple(_voter(each, end, at_ms, is_observer=True) for each in found.observers),
+                tuple(_voter(each, end, at_ms, led_ms) for each in found.voters),
+                tuple(
+                    _voter(each, end, at_ms, led_ms, is_observer=True) for each in found.observers
+                ),
                 since_ms,
             ),
         )
@@ -348,12 +355,15 @@ def after(row: PartitionRow, event: EventRow) -> PartitionRow:
     return row._replace(leader=event.number("leader"), isr=event.ids("isr"))
 
 
-def _voter(found: QuorumReplica, end: int, at_ms: int, *, is_observer: bool = False) -> VoterRow:
-    behind = found.last_caught_up_ms
+def _voter(
+    found: QuorumReplica, end: int, at_ms: int, led_ms: int, *, is_observer: bool = False
+) -> VoterRow:
+    """`led_ms`: for how long this leader has been seen. Whoever had nothing of it is behind for so long."""
+    caught_up_ms = found.last_caught_up_ms if found.last_caught_up_ms >= 0 else at_ms - led_ms
     return VoterRow(
         found.id,
         found.log_end,
         max(0, end - found.log_end),
-        max(0, at_ms - behind) if at_ms >= 0 and behind >= 0 else None,
+        max(0, at_ms - caught_up_ms) if at_ms >= 0 else None,
         is_observer,
     )
