@@ -84,6 +84,7 @@ def test_a_node_whose_disk_is_gone_is_mended_as_the_doctor_says(
         written(cluster)
         lose_the_disk(cluster, 1)
         wait_until(lambda: "broker-fenced" in findings(cluster), 60, "the controller fences it")
+        assert "is gone; ottla brokers replace 1 " in run(cluster, "ottla status")
         found = findings(cluster)["broker-fenced"]
         assert "node-1/data is gone" in found["what"]
         assert found["mend"].startswith("ottla brokers replace 1 ")

@@ -372,7 +372,20 @@ def _report_end(cluster: LocalCluster, id: int, code: int) -> None:
 
 
 def _about_dead(cluster: LocalCluster, node: LocalNode) -> str:
-    """What happened to a node that no command ended, and what to do: nothing helps while its disk is full."""
+    """What happened to a node that does not run, and what to do: nothing helps while its disk is full, and whoever starts it with
+    an empty one is not asked whether what only it had may be lost."""
+    from ottla.diagnosis.lost_disks import data_of, replace_commands
+
+    data = data_of(cluster, node.id)
+    if data.lost:
+        option = _dir_option(cluster)
+        back = (
+            f"ottla doctor{option} says in which order the nodes come back"
+            if cluster.lack_of_controllers
+            else " && ".join(replace_commands(data, lambda words: f"ottla {words}{option}"))
+            + " brings it back"
+        )
+        return f"node {node.id} {node.state}, and its disk is empty: {data.lost_text}; {back}"
     start = f"ottla nodes start {node.id}{_dir_option(cluster)} brings it back"
     troubles = cluster.troubles(node.id)
     if troubles:
@@ -487,9 +500,8 @@ def status(
     """Show the nodes, what they lead, and the active controller.
 
     A node is running, fenced (alive, but not yet or no longer part of the cluster), not answering, or it
-    ended: stopped, killed (both by a command), or died (without one). "since" is when it ended; of a node
-    that died unseen, when it last wrote a file. The active controller decides; a standby one takes
-    over when it fails.
+    ended: stopped, killed (both by a command), or died (without one). "since" is when it ended, if that was
+    seen. The active controller decides; a standby one takes over when it fails.
     """
     from ottla.local.cluster import DIED, LocalCluster
 
@@ -535,7 +547,7 @@ def status(
     shown = ("id", "address", "pid", "state", "since", "controller", "leaders", "replicas")
     print_table(("node", *shown[1:]), [[row[name] for name in shown] for row in rows])
     for node, row in zip(cluster.nodes.values(), rows, strict=True):
-        if node.state.startswith(DIED):
+        if node.state.startswith(DIED) or (not node.running and cluster.lost_directories(node.id)):
             print(f"\n{_about_dead(cluster, node)}")
         elif row["offline"]:
             print(f"\nnode {node.id}: {_about_offline(cluster, node.id, row['offline'])}")

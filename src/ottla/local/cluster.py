@@ -37,7 +37,6 @@ from ottla.local.exit_codes import CONFLICT, USAGE
 from ottla.local.ports import free_ports
 from ottla.local.private_files import write_private
 from ottla.local.processes import Process, Starting, first_to_tell, stop_all, wait_gone
-from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 
 HOST = "127.0.0.1"
 CONTROLLERS_MAX = 3  # a larger quorum would only be slower on one machine
@@ -585,15 +584,9 @@ class LocalCluster:
         self._save_end()
 
     def end_time(self, id: int) -> float | None:
-        """When the node ended; of one that died unseen, when it last wrote into its log or its metadata. None if it runs."""
+        """When the node ended. None if it runs, or died when nobody looked: what it wrote last may be much older."""
         node = self.nodes[id]
-        if node.running:
-            return None
-        if node.ended_at is None and node.pid is not None:
-            metadata = self.node_directory(id) / "data" / f"{CLUSTER_METADATA_TOPIC}-0"
-            written = [*metadata.glob("*.log"), self.log_file(id)]
-            return max((each.stat().st_mtime for each in written if each.exists()), default=None)
-        return node.ended_at
+        return None if node.running else node.ended_at
 
     def _ended(self, ids: list[int], how: str) -> None:
         for id in ids:
