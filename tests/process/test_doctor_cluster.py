@@ -112,6 +112,20 @@ def test_a_cordon_and_a_throttle_that_are_left_are_told_and_end_as_the_doctor_sa
     assert not {"throttles-left", "brokers-cordoned"} & rules(doctor(whole))
 
 
+def test_a_setting_that_a_command_made_differ_is_mended_as_the_doctor_says(
+    whole: ProcessCluster,
+) -> None:
+    name = "replica.alter.log.dirs.io.max.bytes.per.second"
+    doing = ("--bootstrap-server", whole.bootstrap, "--alter", "--entity-type", "brokers")
+    set_it = ("--entity-name", "3", "--add-config", f"{name}=1000000")
+    assert ottla("kafka-configs", *doing, *set_it).returncode == errors.OK
+    wait_until(lambda: "settings-differ" in rules(doctor(whole)), 10, "broker 3 has it")
+    found = {each["rule"]: each for each in doctor(whole)["findings"]}["settings-differ"]
+    assert f"{name} differs" in found["what"]
+    assert ottla(*shlex.split(found["mend"])[1:]).returncode == errors.OK
+    wait_until(lambda: "settings-differ" not in rules(doctor(whole)), 10, "it is mended")
+
+
 def test_a_cluster_of_which_no_node_runs_is_looked_at_all_the_same(whole: ProcessCluster) -> None:
     whole.stop(1, 2, 3)
     found = doctor(whole, expected=errors.SERIOUS)

@@ -32,6 +32,8 @@ Place = tuple[str, int]
 BROKER_RESOURCE: Final = 4
 SET_ON_TOPIC: Final = 1
 SET_ON_BROKER: Final = (2, 3, 4)
+SET_BY_COMMAND: Final = 2
+"""On one broker. The others: for all brokers by a command, and in its file."""
 """Kafka's config sources: set at run time for this broker, for all brokers, or in the broker's file."""
 PARTITIONS_PER_PAGE: Final = 2000
 
@@ -103,9 +105,10 @@ class ClusterAdmin:
                 Config(
                     each.name,
                     each.value,
-                    int(field(each, "config_source", 5)) not in set_here,
+                    (source := int(field(each, "config_source", 5))) not in set_here,
                     bool(each.read_only),
                     bool(each.is_sensitive),
+                    source == SET_BY_COMMAND,
                 )
                 for each in result.configs
             ]

@@ -115,6 +115,8 @@ class Config(NamedTuple):
     is_default: bool
     read_only: bool
     sensitive: bool
+    on_broker: bool = False
+    """Set by a command, on this broker alone."""
 
 
 class NewTopicAnswer(NamedTuple):

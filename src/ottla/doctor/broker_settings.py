@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from ottla.doctor.finding import Case, FindingSeverity, HealthFinding, Rule, ids
+from ottla.client.model import Config
+from ottla.doctor.finding import Case, FindingSeverity, HealthFinding, Rule, ids, unset
 
 OF_ONE_NODE = frozenset(
     {
@@ -14,6 +15,7 @@ OF_ONE_NODE = frozenset(
         "broker.rack",
         "cluster.id",
         "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
         "controller.quorum.voters",
         "cordoned.log.dirs",
         "follower.replication.throttled.rate",
@@ -43,16 +45,28 @@ def settings_differ(case: Case) -> Iterator[HealthFinding]:
                 values.setdefault(each.name, {})[broker] = each.value
     for name, by_broker in sorted(values.items()):
         if len(by_broker) == len(configs) and len(set(by_broker.values())) > 1:
-            most, _ = Counter(by_broker.values()).most_common(1)[0]
+            by_command = [id for id in by_broker if _is_set_on(configs[id], name)]
+            in_doubt = sorted(by_broker, key=by_command.__contains__)  # what a command set is odd
+            most, _ = Counter(by_broker[id] for id in in_doubt).most_common(1)[0]
             shown = ", ".join(f"broker {id}: {value}" for id, value in sorted(by_broker.items()))
             odd = [id for id, value in sorted(by_broker.items()) if value != most]
+            mends = [unset(case, id, name) for id in odd if id in by_command]
+            if in_file := [id for id in odd if id not in by_command]:
+                mends.append(
+                    f"set {name}={most} in server.properties of broker {ids(in_file)}, then restart it"
+                )
             yield HealthFinding(
                 "settings-differ",
                 FindingSeverity.WARNING,
                 f"{name} differs between brokers ({shown})",
                 "The cluster behaves differently after each change of leader or controller.",
-                f"set {name}={most} in server.properties of broker {ids(odd)}, then restart it",
+                "; ".join(mends),
             )
+
+
+def _is_set_on(settings: Iterable[Config], name: str) -> bool:
+    """By a command, which counts more than the broker's file."""
+    return any(each.name == name and each.on_broker for each in settings)
 
 
 def _may_differ(name: str) -> bool:

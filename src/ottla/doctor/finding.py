@@ -137,6 +137,14 @@ def bootstrap(facts: Facts) -> str:
     return next((quote(f"{each.host}:{each.port}") for each in facts.brokers), "HOST:PORT")
 
 
+def unset(case: Case, broker: int, names: str) -> str:
+    """Deletes what a command has set on one broker."""
+    return (
+        f"ottla kafka-configs --bootstrap-server {bootstrap(case.facts)} --alter --entity-type brokers"
+        f" --entity-name {broker} --delete-config {names}"
+    )
+
+
 def ids(ids: Iterable[int]) -> str:
     return ", ".join(map(str, ids))
 

@@ -14,8 +14,8 @@ from ottla.doctor.finding import (
     FindingSeverity,
     HealthFinding,
     Rule,
-    bootstrap,
     ids,
+    unset,
 )
 
 ROLES = ("leader", "follower")
@@ -120,7 +120,7 @@ def throttles_left(case: Case) -> Iterator[HealthFinding]:
         for name, names in topics
     ]
     rates = ",".join(f"{role}.replication.throttled.rate" for role in ROLES)
-    commands += [_unset(case, id, rates) for id in brokers]
+    commands += [unset(case, id, rates) for id in brokers]
     yield HealthFinding(
         "throttles-left",
         FindingSeverity.WARNING,
@@ -141,7 +141,7 @@ def brokers_cordoned(case: Case) -> Iterator[HealthFinding]:
                 FindingSeverity.NOTE,
                 f"log directory {cordoned} of broker {broker} is cordoned ({CORDONED})",
                 "It keeps what it has, and gets no new replica.",
-                _unset(case, broker, CORDONED),
+                unset(case, broker, CORDONED),
             )
 
 
@@ -166,13 +166,6 @@ def _drain(case: Case, broker: int) -> HealthFinding:
         what,
         f"It gets no new replica ({CORDONED}={ALL_DIRECTORIES}).",
         f"{case.ottla(f'{begin} {broker}')}  # {goes_on}; {undo} ends it",
-    )
-
-
-def _unset(case: Case, broker: int, names: str) -> str:
-    return (
-        f"ottla kafka-configs --bootstrap-server {bootstrap(case.facts)} --alter --entity-type brokers"
-        f" --entity-name {broker} --delete-config {names}"
     )
 
 

@@ -876,6 +876,7 @@ def test_files_of_one_node_are_not_compared() -> None:
         "ssl.keystore.location",
         "ssl.truststore.location",
         "listener.name.clients.ssl.truststore.location",
+        "controller.quorum.bootstrap.servers",
     )
     configs = {
         id: tuple(config(name, f"/d/node-{id}/{name}") for name in names) for id in (1, 2, 3)
@@ -887,6 +888,18 @@ def test_a_setting_that_differs_is_to_be_set_not_appended() -> None:
     odd = {**HEALTHY.broker_configs, 3: (config("log.retention.ms", "2"),)}
     (finding,) = examine(replace(HEALTHY, broker_configs=odd))
     assert finding.mend.startswith("set log.retention.ms=") and "of broker 3" in finding.mend
+
+
+def test_a_setting_that_differs_because_of_a_command_is_deleted_by_one() -> None:
+    by_command = config("log.retention.ms", "2")._replace(on_broker=True)
+    (finding,) = examine(
+        replace(HEALTHY, broker_configs={**HEALTHY.broker_configs, 3: (by_command,)})
+    )
+    unset = f"ottla kafka-configs --bootstrap-server {HEALTHY.brokers[0].host}:9092 --alter --entity-type brokers"
+    assert finding.mend == f"{unset} --entity-name 3 --delete-config log.retention.ms"
+    two = {1: (by_command,), 2: (config("log.retention.ms", "1"),)}
+    (finding,) = examine(replace(HEALTHY, broker_configs=two))
+    assert "--entity-name 1 --delete-config" in finding.mend, "not what the others have in files"
 
 
 def test_the_only_replica_in_sync_is_started_first_where_unclean_elections_are_allowed() -> None:
