@@ -5,6 +5,8 @@ No file of any other node is touched: the voters are in the metadata log.
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from support.by_commands import CommandedCluster
 from support.changing_controllers import ChangingCluster, UpgradedCluster, new_controller
-from support.cluster import wait_until
+from support.cluster import OTTLA, wait_until
 from support.ledger import LedgerProducer
 
 pytestmark = pytest.mark.timeout(300)
@@ -55,8 +57,10 @@ def test_controllers_are_added_removed_and_replaced_under_load(
         lost = next(id for id in cluster.voters() if id != new.id)
         cluster.lose_disk(lost)
         wait_until(lambda: lost in cluster.ids_of("observer"), 60, "the new disk observes")
+        wait_until(lambda: lost_vote(cluster) == f"ottla controllers replace {lost}", 60, "told")
         after = cluster.ottla("controllers", "replace", str(lost))
         assert lost in after["voters"] and len(after["voters"]) == 3
+        assert lost_vote(cluster) is None
         again = cluster.refused("controllers", "replace", str(lost))
         assert f"controller {lost} fetches with directory" in again
         cluster.wait_whole(topic)
@@ -131,6 +135,15 @@ def test_static_voters_are_upgraded_under_load_and_change_then(tmp_path: Path) -
             assert cluster.voters() == sorted(after["voters"]), "the log says who votes"
         assert not producer.failed
         producer.verify().assert_clean()
+
+
+def lost_vote(cluster: ChangingCluster) -> str | None:
+    """What the doctor says that gives a controller its vote."""
+    command = [str(OTTLA), "doctor", "--bootstrap", cluster.bootstrap, "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    mends = {each["rule"]: each["mend"] for each in json.loads(done.stdout)["findings"]}
+    found: str | None = mends.get("controller-without-vote")
+    return None if found is None else found.partition(" -b")[0]
 
 
 def _kraft_version(described: str) -> str:

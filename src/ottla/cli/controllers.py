@@ -132,8 +132,7 @@ def add(
         local = local_with_voters(blocking, local)
         if (voter := view.voter(id)) is not None:
             advice = ""
-            other = view.observer(id)
-            if other is not None and other.last_fetch_ms > voter.last_fetch_ms:
+            if view.other_disk(id) is not None:
                 advice = (
                     f"; a node {id} with another disk observes (ottla controllers replace {id})"
                 )
@@ -194,7 +193,7 @@ def replace(
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         view = blocking.run(blocking.client.describe_quorum())
         lost, newcomer = _voter(blocking, view, id), _observer(view, id)
-        if newcomer.last_fetch_ms <= lost.last_fetch_ms:
+        if view.other_disk(id) is None:
             raise Failure(
                 f"controller {id} fetches with directory {_shown(lost)}: its disk is not gone",
                 CONFLICT,

@@ -101,6 +101,13 @@ class QuorumInfo(NamedTuple):
         found = [each for each in self.observers if each.id == id]
         return max(found, key=lambda each: each.last_fetch_ms, default=None)
 
+    def other_disk(self, id: int) -> QuorumReplica | None:
+        """Of a voter whose node fetches with another disk than the one that votes: that node as it observes."""
+        voter, found = self.voter(id), self.observer(id)
+        if voter is None or found is None or found.last_fetch_ms <= voter.last_fetch_ms:
+            return None
+        return found
+
     def silent_ms(self, replica: QuorumReplica) -> int | None:
         """For how long it has not fetched. None: unknown, as of one that has not fetched from this leader."""
         leader = self.voter(self.leader)

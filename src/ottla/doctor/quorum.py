@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ottla.client.voters import can_change
 from ottla.diagnosis.facts import Facts
 from ottla.diagnosis.words import count
 from ottla.doctor.finding import Case, FindingSeverity, HealthFinding, Rule, bootstrap, ids
@@ -54,9 +55,11 @@ def voters_behind(case: Case) -> Iterator[HealthFinding]:
         if each.id != quorum.leader
         and leader - each.last_caught_up_ms > VOTER_LATE_MS
         and not (each.last_caught_up_ms <= 0 and _is_alive(case, each.id))
+        and not _runs_without_vote(case, each.id)
     ]
     if late:
-        current = len(quorum.voters) - len(late)
+        without = sum(_runs_without_vote(case, each.id) for each in quorum.voters)
+        current = len(quorum.voters) - len(late) - without
         spare = current - (len(quorum.voters) // 2 + 1)
         yield HealthFinding(
             "voters-behind",
@@ -71,6 +74,29 @@ def voters_behind(case: Case) -> Iterator[HealthFinding]:
             ),
             case.start_each(late),
         )
+
+
+def controller_without_vote(case: Case) -> Iterator[HealthFinding]:
+    """Its disk was replaced: its vote is that of the former disk until it is given to the new one."""
+    quorum = case.facts.quorum
+    for each in () if quorum is None else quorum.voters:
+        if _runs_without_vote(case, each.id):
+            yield HealthFinding(
+                "controller-without-vote",
+                FindingSeverity.SERIOUS,
+                f"node {each.id} runs with another disk than the one that votes in the metadata quorum, and has no vote",
+                "The lost disk still counts for the majority, as a controller that is down.",
+                case.ottla(f"controllers replace {each.id}"),
+            )
+
+
+def _runs_without_vote(case: Case, voter: int) -> bool:
+    quorum = case.facts.quorum
+    if quorum is None or not can_change(quorum, case.facts.features):
+        return False
+    found = quorum.other_disk(voter)
+    silent_ms = None if found is None else quorum.silent_ms(found)
+    return silent_ms is not None and silent_ms <= VOTER_LATE_MS
 
 
 def _is_alive(case: Case, voter: int) -> bool:
@@ -109,5 +135,6 @@ RULES: tuple[Rule, ...] = (
     nobody_answers,
     quorum_has_no_leader,
     voters_behind,
+    controller_without_vote,
     few_voters,
 )

@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 import pytest
 import typer
@@ -90,6 +92,18 @@ def endpoint(broker: int, **changes: Any) -> AdvertisedEndpoint:
 
 def voter(id: int, behind_ms: int = 0) -> QuorumReplica:
     return QuorumReplica(id, 500, NOW_MS - behind_ms, NOW_MS - behind_ms)
+
+
+def with_other_disk(
+    features: Any = MappingProxyType({"kraft.version": 1}), **voter_3: Any
+) -> Facts:
+    """Voter 3, as the leader heard it last, and an observer 3 that fetches."""
+    voters = [voter(id)._replace(directory=UUID(int=id)) for id in (1, 2, 3)]
+    voters[2] = voters[2]._replace(**voter_3)
+    other = voter(3)._replace(directory=UUID(int=33))
+    return replace(
+        HEALTHY, quorum=QuorumInfo(1, 7, 500, tuple(voters), (other,)), features=features
+    )
 
 
 def config(name: str, value: str) -> Config:
@@ -303,6 +317,18 @@ STAGED: dict[str, list[tuple[FindingSeverity, str, Facts]]] = {
                 HEALTHY,
                 quorum=QuorumInfo(1, 7, 500, (*map(voter, (1, 2, 3, 4)), voter(5, 60_000)), ()),
             ),
+        ),
+    ],
+    "controller-without-vote": [
+        (
+            FindingSeverity.SERIOUS,
+            "node 3 runs with another disk",
+            with_other_disk(last_fetch_ms=-1, last_caught_up_ms=-1),
+        ),
+        (
+            FindingSeverity.SERIOUS,
+            "node 3 runs with another disk",
+            with_other_disk(last_fetch_ms=NOW_MS - 60_000, last_caught_up_ms=NOW_MS - 60_000),
         ),
     ],
     "few-voters": [
@@ -803,6 +829,18 @@ def test_only_a_paused_process_is_continued() -> None:
     (found,) = examine(replace(HEALTHY, brokers=brokers(fenced=True), machine=paused))
     assert "its process 103 is paused" in found.what
     assert found.mend == "kill -CONT 103"
+
+
+@pytest.mark.parametrize("heard_ms", [-1, NOW_MS - 60_000], ids=["never", "before"])
+def test_a_controller_with_another_disk_gets_its_vote_where_voters_can_change(
+    heard_ms: int,
+) -> None:
+    heard = {"last_fetch_ms": heard_ms, "last_caught_up_ms": heard_ms}
+    (found,) = examine(with_other_disk(**heard))
+    assert found.mend == "ottla controllers replace 3"
+    static = examine(with_other_disk({"kraft.version": 0}, **heard))
+    assert "controller-without-vote" not in [each.rule for each in static]
+    assert examine(with_other_disk()) == [], "its voter fetches as late as the observer"
 
 
 def test_a_controller_that_runs_and_has_not_caught_up_yet_is_no_finding() -> None:
