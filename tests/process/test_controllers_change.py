@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,11 +138,47 @@ def test_static_voters_are_upgraded_under_load_and_change_then(tmp_path: Path) -
         producer.verify().assert_clean()
 
 
-def lost_vote(cluster: ChangingCluster) -> str | None:
+def test_what_an_upgrade_of_static_voters_allows_is_known_to_the_commands_for_brokers(
+    tmp_path: Path,
+) -> None:
+    with CommandedCluster(tmp_path / "cluster", 3) as cluster:
+        assert cluster.last("brokers", "add", "--id", 4)["event"] == "done"
+        assert "nothing; ottla brokers remove 4 takes it out" in drained(cluster, 4)
+        assert "it stays a controller, for the voters are static" in drained(cluster, 3)
+        cluster.last("nodes", "kill", 2)
+        assert "the voters of this cluster are static" in cluster.refused("brokers", "replace", 2)
+        cluster.last("nodes", "start", 2)
+        tool = [sys.executable, "-m", "ottla.kafka_tools", "kafka-features"]
+        upgrade = [*tool, "--bootstrap-server", cluster.bootstrap, "upgrade", "--feature"]
+        wait_until(
+            lambda: run([*upgrade, "kraft.version=1"]).returncode == 0, 60, "all voters are heard"
+        )
+        cluster.last("nodes", "kill", 2)
+        assert cluster.last("brokers", "replace", 2)["event"] == "done"
+        wait_until(
+            lambda: lost_vote(cluster) == "ottla controllers replace 2", 60, "the doctor says so"
+        )
+        assert sorted(cluster.last("controllers", "replace", 2)["voters"]) == [1, 2, 3]
+        way_out = "ottla controllers remove 3 takes its vote away, and then ottla brokers remove 3"
+        assert way_out in drained(cluster, 3)
+
+
+def drained(cluster: CommandedCluster, id: int) -> str:
+    """What people read."""
+    where = ["--dir", str(cluster.directory)]
+    said = run([str(OTTLA), "brokers", "drain", str(id), *where]).stdout
+    cluster.ran("brokers", "drain", id, "--undo")
+    return said
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def lost_vote(cluster: ChangingCluster | CommandedCluster) -> str | None:
     """What the doctor says that gives a controller its vote."""
     command = [str(OTTLA), "doctor", "--bootstrap", cluster.bootstrap, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    mends = {each["rule"]: each["mend"] for each in json.loads(done.stdout)["findings"]}
+    mends = {each["rule"]: each["mend"] for each in json.loads(run(command).stdout)["findings"]}
     found: str | None = mends.get("controller-without-vote")
     return None if found is None else found.partition(" -b")[0]
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.client import BlockingClient
     from ottla.client.admin import DescribedPartition, Place
     from ottla.client.broker_changes import Situation, Standings
+    from ottla.client.model import QuorumInfo
     from ottla.client.reassigning import MoveProgress
     from ottla.local.cluster import LocalCluster
 
@@ -100,6 +101,14 @@ class ChangeCommand:
         self.local = local
         self.format = format
         self.again = again
+
+    def quorum(self) -> QuorumInfo:
+        return self.blocking.run(self.blocking.client.describe_quorum())
+
+    def has_dynamic_voters(self, quorum: QuorumInfo) -> bool:
+        from ottla.client.voters import are_dynamic
+
+        return self.blocking.run(are_dynamic(self.blocking.client, quorum))
 
     def tell(self, event: str, text: str, **facts: Any) -> None:
         if self.format is Format.json:
@@ -266,7 +275,7 @@ def _drain(
     where = "" if cordoned else " (it is not cordoned: remove it before something is created there)"
     command.tell(
         "done",
-        f"broker {id} is drained: it has no replica and leads nothing; ottla brokers remove {id} takes it out{where}",
+        f"broker {id} is drained: it has no replica and leads nothing; {_way_out(command, id)}{where}",
         broker=id,
         replicas=0,
         leaders=0,
@@ -364,6 +373,19 @@ def _undo_drain(command: ChangeCommand, id: int) -> None:
     )
 
 
+def _way_out(command: ChangeCommand, id: int) -> str:
+    """What takes a drained broker out of the cluster: not while it votes."""
+    quorum = command.quorum()
+    if quorum.voter(id) is None:
+        return f"ottla brokers remove {id} takes it out"
+    if not command.has_dynamic_voters(quorum):
+        return "it stays a controller, for the voters are static"
+    return (
+        f"ottla controllers remove {id} takes its vote away, and then ottla brokers remove {id} takes"
+        " it out"
+    )
+
+
 def _unknown(id: int, standings: Standings) -> Failure:
     known = ", ".join(str(each) for each in sorted(standings.known))
     return Failure(f"there is no broker {id}; brokers are {known} (ottla brokers)", NOT_FOUND)
@@ -432,10 +454,10 @@ def _emptied(id: int, *, is_alive: bool) -> str:
 def _require_no_vote(command: ChangeCommand, id: int) -> None:
     from ottla.cli.controllers import STATIC
 
-    quorum = command.blocking.run(command.blocking.client.describe_quorum())
+    quorum = command.quorum()
     if quorum.voter(id) is None:
         return
-    if any(voter.directory is None for voter in quorum.voters):
+    if not command.has_dynamic_voters(quorum):
         raise Failure(f"node {id} is a controller, too, and {STATIC}", CONFLICT)
     raise Failure(
         f"node {id} is a controller, too: take its vote away first (ottla controllers remove {id})",
@@ -765,7 +787,7 @@ def _replace_disk(
             )
             return
         if command.local is not None:
-            _require_forgetful(command.local, id)
+            _require_forgetful(command, command.local, id)
         else:
             _hand_out_file(command, machine, standings)
             if machine.wait_s == 0:
@@ -817,19 +839,22 @@ def _begin_anew(command: ChangeCommand, id: int) -> None:
     warn(f"{_names(lost)}: the records are lost; the broker that lives leads them now")
 
 
-def _require_forgetful(local: LocalCluster, id: int) -> None:
+def _require_forgetful(command: ChangeCommand, local: LocalCluster, id: int) -> None:
     """That the node may start without its disk. Where its disk is gone already there is nothing left to forget: a static voter
     on an empty disk has no vote until it has caught up."""
-    node = local.nodes.get(id)
-    if node is None or node.controller_port is None or local.dynamic_voters:
+    if not _is_controller(local, id) or local.lost_directories(id):
         return
-    if not local.lost_directories(id):
+    if not command.has_dynamic_voters(command.quorum()):
         raise Failure(
             f"node {id} is a controller, too, the voters of this cluster are static, and its disk is there: one that forgets"
             f" its vote could elect a second leader. Start it with its disk (ottla nodes start {id}). If that disk is"
             " broken, move its directory away first",
             CONFLICT,
         )
+
+
+def _is_controller(local: LocalCluster, id: int) -> bool:
+    return id in local.nodes and local.nodes[id].controller_port is not None
 
 
 def _restart_empty(command: ChangeCommand, machine: _Machine) -> None:
@@ -841,13 +866,12 @@ def _restart_empty(command: ChangeCommand, machine: _Machine) -> None:
     with locked(command.local.directory):
         cluster = LocalCluster.load(command.local.directory)
         if id in cluster.nodes:
-            _require_forgetful(cluster, id)
-            is_controller = cluster.nodes[id].controller_port is not None
+            _require_forgetful(command, cluster, id)
             cluster.stop([id], 1.0)  # it is fenced, so it does nothing any more
             kept = empty_disk(cluster, id)
             if kept is not None and command.format is Format.table:
                 say(f"what it had on its disk is in {kept} now")
-            if is_controller and cluster.dynamic_voters:
+            if _is_controller(cluster, id) and command.has_dynamic_voters(command.quorum()):
                 warn(
                     f"node {id} is a controller, too: ottla controllers replace {id} gives it its vote"
                 )

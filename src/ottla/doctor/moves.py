@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ottla.client.voters import can_change
 from ottla.config.cordoning import ALL as ALL_DIRECTORIES
 from ottla.config.cordoning import CORDONED
 from ottla.diagnosis.facts import BETWEEN_S, Facts, Place
@@ -158,15 +159,28 @@ def _drain(case: Case, broker: int) -> HealthFinding:
         )
     else:
         what = f"broker {broker} is drained: it is cordoned, and has no replica"
-    begin = "brokers drain" if held else "brokers remove"
-    goes_on = "goes on with the drain" if held else "takes it out"
+    if held:
+        mend = f"{case.ottla(f'brokers drain {broker}')}  # goes on with the drain; {undo} ends it"
+    else:
+        mend = _way_out(case, broker, undo)
     return HealthFinding(
         "brokers-cordoned",
         FindingSeverity.WARNING if held and not leaving else FindingSeverity.NOTE,
         what,
         f"It gets no new replica ({CORDONED}={ALL_DIRECTORIES}).",
-        f"{case.ottla(f'{begin} {broker}')}  # {goes_on}; {undo} ends it",
+        mend,
     )
+
+
+def _way_out(case: Case, broker: int, undo: str) -> str:
+    """A broker that votes is not taken out of the cluster."""
+    quorum = case.facts.quorum
+    commands = [case.ottla(f"brokers remove {broker}")]
+    if quorum is not None and quorum.voter(broker) is not None:
+        if not can_change(quorum, case.facts.features):
+            return f"{undo}  # ends it; broker {broker} is a controller, too, and stays: the voters are static"
+        commands.insert(0, case.ottla(f"controllers remove {broker}"))
+    return f"{' && '.join(commands)}  # takes it out; {undo} ends it"
 
 
 RULES: tuple[Rule, ...] = (

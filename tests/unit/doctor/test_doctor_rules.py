@@ -821,6 +821,26 @@ def test_a_drain_that_was_interrupted_is_told_with_the_commands_that_resume_and_
     )
 
 
+@pytest.mark.parametrize(
+    "version, mend",
+    [
+        (1, "ottla controllers remove 3 && ottla brokers remove 3  # takes it out"),
+        (0, "ottla brokers drain 3 --undo  # ends it; broker 3 is a controller, too, and stays"),
+    ],
+    ids=["dynamic", "static"],
+)
+def test_a_drained_broker_that_votes_is_not_removed_before_its_vote(
+    version: int, mend: str
+) -> None:
+    here = replace(
+        with_other_disk({"kraft.version": version}),
+        broker_configs=cordoned(3, "*").broker_configs,
+        topics=(),
+    )
+    (found,) = (each for each in examine(here) if each.rule == "brokers-cordoned")
+    assert found.mend.startswith(mend)
+
+
 def test_only_a_paused_process_is_continued() -> None:
     (found,) = examine(replace(HEALTHY, brokers=brokers(fenced=True)))
     assert "its process 103 runs, and is still starting" in found.what
