@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -100,6 +101,11 @@ class QuorumInfo(NamedTuple):
         """The one that fetched last, if there are several with this id: its disk may have been replaced."""
         found = [each for each in self.observers if each.id == id]
         return max(found, key=lambda each: each.last_fetch_ms, default=None)
+
+    def can_change(self, features: Mapping[str, int]) -> bool:
+        """Whether the voters are dynamic. The feature says it; static voters may have directories, too."""
+        has_directories = all(voter.directory is not None for voter in self.voters)
+        return has_directories and features.get("kraft.version", 0) >= 1
 
     def other_disk(self, id: int) -> QuorumReplica | None:
         """Of a voter whose node fetches with another disk than the one that votes: that node as it observes."""

@@ -6,7 +6,7 @@ counts is who votes afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 from ottla.client.admin import Admin
@@ -21,13 +21,7 @@ Listener = tuple[str, str, int]
 
 async def are_dynamic(client: Client, quorum: QuorumInfo) -> bool:
     """Whether the voters can change."""
-    return can_change(quorum, (await client.connections.to_any()).features)
-
-
-def can_change(quorum: QuorumInfo, features: Mapping[str, int]) -> bool:
-    """The feature says it; static voters may have directories, too."""
-    has_directories = all(voter.directory is not None for voter in quorum.voters)
-    return has_directories and features.get("kraft.version", 0) >= 1
+    return quorum.can_change((await client.connections.to_any()).features)
 
 
 async def add_voter(

@@ -238,6 +238,11 @@ class Facts:
         configs = self.broker_configs.get(broker, ())
         return next((each.value for each in configs if each.name == name), None)
 
+    def is_set_on(self, broker: int, name: str) -> bool:
+        """By a command, which counts more than the broker's file."""
+        configs = self.broker_configs.get(broker, ())
+        return any(each.name == name and each.on_broker for each in configs)
+
     def replica_sizes(self) -> Iterator[tuple[LogDirFacts, ReplicaOnDisk]]:
         return ((dir, replica) for dir in self.log_dirs for replica in dir.replicas)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from ottla.client.model import Config
 from ottla.doctor.finding import Case, FindingSeverity, HealthFinding, Rule, ids, unset
 
 OF_ONE_NODE = frozenset(
@@ -45,7 +44,7 @@ def settings_differ(case: Case) -> Iterator[HealthFinding]:
                 values.setdefault(each.name, {})[broker] = each.value
     for name, by_broker in sorted(values.items()):
         if len(by_broker) == len(configs) and len(set(by_broker.values())) > 1:
-            by_command = [id for id in by_broker if _is_set_on(configs[id], name)]
+            by_command = [id for id in by_broker if case.facts.is_set_on(id, name)]
             in_doubt = sorted(by_broker, key=by_command.__contains__)  # what a command set is odd
             most, _ = Counter(by_broker[id] for id in in_doubt).most_common(1)[0]
             shown = ", ".join(f"broker {id}: {value}" for id, value in sorted(by_broker.items()))
@@ -62,11 +61,6 @@ def settings_differ(case: Case) -> Iterator[HealthFinding]:
                 "The cluster behaves differently after each change of leader or controller.",
                 "; ".join(mends),
             )
-
-
-def _is_set_on(settings: Iterable[Config], name: str) -> bool:
-    """By a command, which counts more than the broker's file."""
-    return any(each.name == name and each.on_broker for each in settings)
 
 
 def _may_differ(name: str) -> bool:

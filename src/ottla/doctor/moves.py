@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.client.voters import can_change
 from ottla.config.cordoning import ALL as ALL_DIRECTORIES
 from ottla.config.cordoning import CORDONED
 from ottla.diagnosis.facts import BETWEEN_S, Facts, Place
@@ -177,7 +176,7 @@ def _way_out(case: Case, broker: int, undo: str) -> str:
     quorum = case.facts.quorum
     commands = [case.ottla(f"brokers remove {broker}")]
     if quorum is not None and quorum.voter(broker) is not None:
-        if not can_change(quorum, case.facts.features):
+        if not quorum.can_change(case.facts.features):
             return f"{undo}  # ends it; broker {broker} is a controller, too, and stays: the voters are static"
         commands.insert(0, case.ottla(f"controllers remove {broker}"))
     return f"{' && '.join(commands)}  # takes it out; {undo} ends it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.client.voters import can_change
 from ottla.diagnosis.facts import Facts
 from ottla.diagnosis.words import count
 from ottla.doctor.finding import Case, FindingSeverity, HealthFinding, Rule, bootstrap, ids
@@ -92,7 +91,7 @@ def controller_without_vote(case: Case) -> Iterator[HealthFinding]:
 
 def _runs_without_vote(case: Case, voter: int) -> bool:
     quorum = case.facts.quorum
-    if quorum is None or not can_change(quorum, case.facts.features):
+    if quorum is None or not quorum.can_change(case.facts.features):
         return False
     found = quorum.other_disk(voter)
     silent_ms = None if found is None else quorum.silent_ms(found)
