@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -150,15 +151,12 @@ def test_the_command_moves_replicas_to_the_directories_of_the_file(
     assert code != 0 and "LOG_DIR_NOT_FOUND" in told
 
 
-def test_the_command_ends_when_its_replica_will_never_come(
-    cluster: ProcessCluster, tmp_path: Path
-) -> None:
-    """The topic is deleted while its replica moves."""
-    filled(cluster, "deleted", 20, [1])
-    _, other = other_directory(cluster, 1, "deleted")
+@contextmanager
+def watching(cluster: ProcessCluster, topic: str, plan: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command that moves the replica of `topic` on broker 1 to its other directory, slowly; it watches the move already."""
+    _, other = other_directory(cluster, 1, topic)
     limit(cluster, 1, 100000)
-    row = {"topic": "deleted", "partition": 0, "replicas": [1], "log_dirs": [str(other)]}
-    plan = tmp_path / "plan.json"
+    row = {"topic": topic, "partition": 0, "replicas": [1], "log_dirs": [str(other)]}
     plan.write_text(json.dumps({"version": 1, "partitions": [row]}))
     command = [str(OTTLA), "reassign", "execute", str(plan), "-b", cluster.bootstrap]
     command += ["--format", "json"]
@@ -166,11 +164,20 @@ def test_the_command_ends_when_its_replica_will_never_come(
         try:
             assert running.stdout is not None
             assert any(json.loads(line).get("event") == "log_dirs" for line in running.stdout)
-            cluster.admin.delete_topics(["deleted"])["deleted"].result(20)
-            _, told = running.communicate(timeout=60)
+            yield running
         finally:
             running.kill()
             limit(cluster, 1, 100000000)
+
+
+def test_the_command_ends_when_its_replica_will_never_come(
+    cluster: ProcessCluster, tmp_path: Path
+) -> None:
+    """The topic is deleted while its replica moves."""
+    filled(cluster, "deleted", 20, [1])
+    with watching(cluster, "deleted", tmp_path / "plan.json") as running:
+        cluster.admin.delete_topics(["deleted"])["deleted"].result(20)
+        _, told = running.communicate(timeout=60)
     assert running.returncode != 0 and b"the topic deleted" in told, told
 
 
@@ -178,22 +185,10 @@ def test_a_move_that_somebody_cancels_is_not_begun_again_by_the_command_that_wat
     cluster: ProcessCluster, tmp_path: Path
 ) -> None:
     filled(cluster, "cancelled", 30, [1])
-    current, other = other_directory(cluster, 1, "cancelled")
-    limit(cluster, 1, 100000)
-    row = {"topic": "cancelled", "partition": 0, "replicas": [1], "log_dirs": [str(other)]}
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"version": 1, "partitions": [row]}))
-    command = [str(OTTLA), "reassign", "execute", str(plan), "-b", cluster.bootstrap]
-    command += ["--format", "json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-        try:
-            assert running.stdout is not None
-            assert any(json.loads(line).get("event") == "log_dirs" for line in running.stdout)
-            assert move(cluster, 1, "cancelled", current) is ErrorCode.NONE
-            _, told = running.communicate(timeout=60)
-        finally:
-            running.kill()
-            limit(cluster, 1, 100000000)
+    current, _ = other_directory(cluster, 1, "cancelled")
+    with watching(cluster, "cancelled", tmp_path / "plan.json") as running:
+        assert move(cluster, 1, "cancelled", current) is ErrorCode.NONE
+        _, told = running.communicate(timeout=60)
     assert running.returncode != 0 and b"the move was cancelled" in told, told
     assert place(cluster, 1, "cancelled") == {str(current): False}
 
