@@ -62,7 +62,12 @@ class Browsed:
         assert hosts <= {self.console.host, ""}, hosts
 
 
-def commit(cluster: ProcessCluster, group: str, offset: int, topic: str = "orders") -> None:
+def commit(
+    cluster: ProcessCluster, group: str, offset: int | None = None, topic: str = "orders"
+) -> None:
+    """Of partition 0; without an offset all of it."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
+    if offset is None:
+        _, offset = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
     consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     consumer.close()
