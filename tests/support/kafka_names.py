@@ -220,7 +220,9 @@ def _settle(cluster: ProcessCluster, topic: str) -> None:
 def general(text: str, cluster: ProcessCluster, directory: Path) -> str:
     """Without what differs from cluster to cluster, or from moment to moment."""
     for id, node in cluster.nodes.items():
-        text = text.replace(str(node.data), f"<data {id}>").replace(str(node.port), f"<port {id}>")
+        text = text.replace(str(node.data), f"<data {id}>")
+        # Not where its digits stand within a longer number, as those of a time.
+        text = re.sub(rf"(?<!\d){node.port}(?!\d)", f"<port {id}>", text)
     text = text.replace(str(directory), "<dir>")
     # A port has four or five digits, and the column behind it is padded.
     text = re.sub(r"(<port \d>(?:  \(\d\))?) +", r"\1 ", text)
