@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.balance.model import BalancedBroker, BalancePlan
     from ottla.client import BlockingClient
     from ottla.client.admin import DescribedPartition, Place
-    from ottla.client.broker_changes import Situation, Standings
+    from ottla.client.broker_changes import DestinationLost, Situation, Standings
     from ottla.client.model import QuorumInfo
     from ottla.client.reassigning import MoveProgress
     from ottla.local.cluster import LocalCluster
@@ -51,6 +51,21 @@ NAMED_MAX = 5
 IdArgument = Annotated[int, typer.Argument(metavar="ID", help="The broker's node id.", min=0)]
 AtOnceOption = Annotated[
     int, typer.Option("--at-once", help="Partitions that move at a time, at most.", min=1)
+]
+ShareRacksOption = Annotated[
+    bool,
+    typer.Option(
+        "--share-racks", help="Also where replicas of a partition must share a rack then."
+    ),
+]
+LostAfterOption = Annotated[
+    float,
+    typer.Option(
+        "--lost-after",
+        metavar="SECONDS",
+        help="If a broker that takes replicas is down for so long, others take them.",
+        min=0,
+    ),
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would move, change nothing.")
@@ -142,6 +157,12 @@ class ChangeCommand:
         again = f"{self.again} goes on with it, and removes the throttle"
         watch_moves(self.blocking, progress, self.format, again)
 
+    def give_up(self, lost: DestinationLost) -> None:
+        """Its moves to there: the next plan has others."""
+        warn(f"broker {lost} is down: what was to go there goes elsewhere")
+        self.blocking.run(self.changes.moves.cancel(lost.places))
+        self.blocking.run(self.changes.moves.remove_left_over())
+
     def move(self, plan: BalancePlan, situation: Situation, throttle: str, at_once: int) -> None:
         """Carry out a plan, with the moves that go on already."""
         moves = self.changes.moves
@@ -174,21 +195,8 @@ def drain(
     id: IdArgument,
     throttle: ThrottleOption = "auto",
     at_once: AtOnceOption = 10,
-    share_racks: Annotated[
-        bool,
-        typer.Option(
-            "--share-racks", help="Also where replicas of a partition must share a rack then."
-        ),
-    ] = False,
-    lost_after: Annotated[
-        float,
-        typer.Option(
-            "--lost-after",
-            metavar="SECONDS",
-            help="If a broker that takes replicas is down for so long, others take them.",
-            min=0,
-        ),
-    ] = 30.0,
+    share_racks: ShareRacksOption = False,
+    lost_after: LostAfterOption = 30.0,
     undo: Annotated[
         bool, typer.Option("--undo", help="Stop: cancel its moves, and let it get replicas again.")
     ] = False,
@@ -268,9 +276,7 @@ def _drain(
             warn(f"{what_goes_on(command.blocking)}; {command.again} carries on with it")
             require_other_copies(command, id)  # else it is back by now: go on
         except DestinationLost as error:
-            warn(f"broker {error} is down: what was to go there goes elsewhere")
-            command.blocking.run(command.changes.moves.cancel(error.places))
-            command.blocking.run(command.changes.moves.remove_left_over())
+            command.give_up(error)
     tidy_up(command.blocking)
     where = "" if cordoned else " (it is not cordoned: remove it before something is created there)"
     command.tell(
@@ -787,7 +793,7 @@ def _replace_disk(
             )
             return
         if command.local is not None:
-            _require_forgetful(command, command.local, id)
+            _require_forgetful(command.local, id)
         else:
             _hand_out_file(command, machine, standings)
             if machine.wait_s == 0:
@@ -839,18 +845,17 @@ def _begin_anew(command: ChangeCommand, id: int) -> None:
     warn(f"{_names(lost)}: the records are lost; the broker that lives leads them now")
 
 
-def _require_forgetful(command: ChangeCommand, local: LocalCluster, id: int) -> None:
+def _require_forgetful(local: LocalCluster, id: int) -> None:
     """That the node may start without its disk. Where its disk is gone already there is nothing left to forget: a static voter
     on an empty disk has no vote until it has caught up."""
-    if not _is_controller(local, id) or local.lost_directories(id):
+    if local.dynamic_voters or not _is_controller(local, id) or local.lost_directories(id):
         return
-    if not command.has_dynamic_voters(command.quorum()):
-        raise Failure(
-            f"node {id} is a controller, too, the voters of this cluster are static, and its disk is there: one that forgets"
-            f" its vote could elect a second leader. Start it with its disk (ottla nodes start {id}). If that disk is"
-            " broken, move its directory away first",
-            CONFLICT,
-        )
+    raise Failure(
+        f"node {id} is a controller, too, the voters of this cluster are static, and its disk is there: one that forgets"
+        f" its vote could elect a second leader. Start it with its disk (ottla nodes start {id}). If that disk is"
+        " broken, move its directory away first",
+        CONFLICT,
+    )
 
 
 def _is_controller(local: LocalCluster, id: int) -> bool:
@@ -866,12 +871,12 @@ def _restart_empty(command: ChangeCommand, machine: _Machine) -> None:
     with locked(command.local.directory):
         cluster = LocalCluster.load(command.local.directory)
         if id in cluster.nodes:
-            _require_forgetful(command, cluster, id)
+            _require_forgetful(cluster, id)
             cluster.stop([id], 1.0)  # it is fenced, so it does nothing any more
             kept = empty_disk(cluster, id)
             if kept is not None and command.format is Format.table:
                 say(f"what it had on its disk is in {kept} now")
-            if _is_controller(cluster, id) and command.has_dynamic_voters(command.quorum()):
+            if cluster.dynamic_voters and _is_controller(cluster, id):
                 warn(
                     f"node {id} is a controller, too: ottla controllers replace {id} gives it its vote"
                 )

@@ -18,6 +18,8 @@ from ottla.cli.broker_changes import (
     ChangeCommand,
     DryRunOption,
     IdArgument,
+    LostAfterOption,
+    ShareRacksOption,
     cordon_empty,
     require_empty,
     require_other_copies,
@@ -178,21 +180,8 @@ def move(
     throttle: ThrottleOption = "auto",
     at_once: AtOnceOption = 10,
     tolerance: ToleranceOption = 10.0,
-    share_racks: Annotated[
-        bool,
-        typer.Option(
-            "--share-racks", help="Also where replicas of a partition must share a rack then."
-        ),
-    ] = False,
-    lost_after: Annotated[
-        float,
-        typer.Option(
-            "--lost-after",
-            metavar="SECONDS",
-            help="If a broker that takes replicas is down for so long, others take them.",
-            min=0,
-        ),
-    ] = 30.0,
+    share_racks: ShareRacksOption = False,
+    lost_after: LostAfterOption = 30.0,
     cancel: Annotated[
         bool,
         typer.Option(
@@ -341,9 +330,7 @@ def _move(
         except SourceLost as error:
             require_other_copies(command, error.broker)  # else it is back by now: go on
         except DestinationLost as error:
-            warn(f"broker {error} is down: what was to go there goes elsewhere")
-            run(command.changes.moves.cancel(error.places))
-            run(command.changes.moves.remove_left_over())
+            command.give_up(error)
     tidy_up(command.blocking)
     left = [id for id in leaving if command.partitions_on(id)]
     if left:

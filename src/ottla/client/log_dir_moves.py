@@ -29,16 +29,13 @@ NOT_COMING = KafkaError(
 
 
 TRIES = 3
+WHY = "its log says why, and so does ottla events --kind directory_move"
 GIVEN_UP = KafkaError(
     ErrorCode.KAFKA_STORAGE_ERROR,
-    f"the broker began this move {TRIES} times, and gave it up each time. Its log says why, and so does"
-    " ottla events --kind directory_move",
+    f"the broker began this move {TRIES} times, and gave it up each time: {WHY}",
 )
-
-
 ENDED = KafkaError(
-    ErrorCode.REPLICA_NOT_AVAILABLE,
-    "the move was cancelled, or the broker gave it up: its log says why, and so does ottla events --kind directory_move",
+    ErrorCode.REPLICA_NOT_AVAILABLE, f"the move was cancelled, or the broker gave it up: {WHY}"
 )
 
 
@@ -118,10 +115,8 @@ class LogDirMoves:
             for replica in await self._not_coming(away):
                 raise LogDirRefused(replica, left[replica], NOT_COMING)
             for replica in under_way & left.keys():
-                if (
-                    states[replica].current not in (None, left[replica])
-                    and not states[replica].future
-                ):
+                current, future = states[replica]
+                if future is None and current not in (None, left[replica]):
                     raise LogDirRefused(replica, left[replica], ENDED)
             still = {each: path for each, path in left.items() if states[each].future != path}
             under_way |= left.keys() - still.keys()

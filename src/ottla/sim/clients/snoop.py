@@ -40,9 +40,9 @@ from ottla.wire.messages import read_response, write_request
 
 PAUSE_S = 0.3
 PROCESSED = "id0"
+"""A transactional id, which exists in runs with groups."""
 TRIES = 3
 """Between two answers a broker may have died, and is not in the second one. What tells a thing does so each time."""
-"""A transactional id, which exists in runs with groups."""
 REFUSAL_S_MAX = 15.0
 """A failed login is told late."""
 NO_CONTROLLER = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER))
