@@ -578,6 +578,19 @@ def test_a_console_that_stops_is_not_shown_as_live(browsed: Browsed) -> None:
     assert "As of " not in page.value_of(headline)
 
 
+def test_an_element_that_never_changes_is_made_anew_each_time(browsed: Browsed) -> None:
+    """One that is used again keeps the tree that it was part of, and with it what a page showed hours ago."""
+    page = browsed.visit("/", 1440, 900)
+    assert page.value_of(
+        """(async () => {
+            const app = document.querySelector("script[src*='app.js']").src;
+            const { html } = await import(app.replace("app.js", "lib.js"));
+            const made = () => html`<p>always the same</p>`;
+            return made() !== made();
+        })()"""
+    )
+
+
 def test_nothing_is_called_well_before_anything_is_known(browsed: Browsed) -> None:
     """Of a cluster that takes connections and answers nothing."""
     with (
