@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -116,6 +117,26 @@ def test_a_broker_that_is_killed_while_it_copies_goes_on(cluster: ProcessCluster
     limit(cluster, 1, 100000000)
     wait_until(lambda: place(cluster, 1, "killed") == {str(other): False}, 60, "moved")
     assert read(cluster, "killed", len(values)) == values
+
+
+def test_a_move_is_listed_and_cancelled_without_a_file(cluster: ProcessCluster) -> None:
+    values = filled(cluster, "unnamed", 20, [1])
+    before, other = other_directory(cluster, 1, "unnamed")
+
+    def ottla(*words: str) -> Any:
+        command = [str(OTTLA), "reassign", *words, "-b", cluster.bootstrap, "--format", "json"]
+        return json.loads(subprocess.check_output(command, timeout=60))
+
+    limit(cluster, 1, 100000)
+    assert move(cluster, 1, "unnamed", other) is ErrorCode.NONE
+    row = {"topic": "unnamed", "partition": 0, "broker": 1}
+    row |= {"log_dir": str(before), "wanted": str(other)}
+    assert ottla("list") == {"partitions": [], "log_dirs": [row]}
+    assert ottla("cancel")["log_dirs"] == 1
+    wait_until(lambda: place(cluster, 1, "unnamed") == {str(before): False}, 30, "it stays")
+    assert ottla("list") == {"partitions": [], "log_dirs": []}
+    limit(cluster, 1, 100000000)
+    assert read(cluster, "unnamed", len(values)) == values
 
 
 def test_the_command_moves_replicas_to_the_directories_of_the_file(

@@ -116,7 +116,7 @@ def test_a_file_with_an_unknown_broker_is_refused_whole(
     topic = cluster.create("partly", [[1, 2], [1, 2]])
     file = proposal(tmp_path / "file.json", {(topic, 0): [1, 4], (topic, 1): [1, 77]})
     assert "77 is no broker" in cluster.refused("reassign", "execute", file, code=2)
-    assert cluster.last("reassign", "list") == []
+    assert cluster.last("reassign", "list") == {"partitions": [], "log_dirs": []}
     assert cluster.partitions(topic) == {0: [1, 2], 1: [1, 2]}
 
 

@@ -313,7 +313,7 @@ def cancel(
 ) -> None:
     """Stop moves: what is not done is as before.
 
-    Without a file everything is stopped, and every throttle is removed (but for those of topics that throttle all of their
+    Without a file everything is stopped, moves between log directories too, and every throttle is removed (but for those of topics that throttle all of their
     replicas, "*").
     """
     from ottla.client.log_dir_moves import LogDirMoves
@@ -325,7 +325,8 @@ def cancel(
         active = blocking.run(moves.active())
         places: Collection[Place] = active if plan is None else plan.targets
         cancelled = blocking.run(moves.cancel(places))
-        stayed = blocking.run(LogDirMoves(blocking.client).cancel(plan.directories)) if plan else []
+        replicas = None if plan is None else plan.directories
+        stayed = blocking.run(LogDirMoves(blocking.client).cancel(replicas))
         removed = tidy_up(blocking, everything=plan is None)
         space = _when_space_returns(blocking, cancelled)
     if format is Format.json:
@@ -359,15 +360,32 @@ def list_moves(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Show what is being moved."""
+    """Show what is being moved, also between the log directories of a broker."""
+    from ottla.client.log_dir_moves import LogDirMoves
     from ottla.client.reassigning import Reassigner
 
     with connect(bootstrap, dir, timeout, command_config) as blocking:
         active = blocking.run(Reassigner(blocking.client).active())
+        within = blocking.run(LogDirMoves(blocking.client).under_way())
         mention_left_over(blocking)
     if format is Format.json:
-        print_json([each._asdict() for each in active.values()])
-    elif active:
+        print_json(
+            {
+                "partitions": [each._asdict() for each in active.values()],
+                "log_dirs": [
+                    {
+                        "topic": topic,
+                        "partition": number,
+                        "broker": broker,
+                        "log_dir": state.current,
+                        "wanted": state.future,
+                    }
+                    for (broker, topic, number), state in within.items()
+                ],
+            }
+        )
+        return
+    if active:
         print_table(
             ("partition", "AR", "adding", "removing"),
             [
@@ -375,7 +393,15 @@ def list_moves(
                 for (topic, number), each in active.items()
             ],
         )
-    else:
+    if within:
+        print_table(
+            ("partition", "broker", "from", "to"),
+            [
+                (f"{topic}-{number}", broker, state.current, state.future)
+                for (broker, topic, number), state in within.items()
+            ],
+        )
+    if not active and not within:
         say("nothing is being moved")
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.client.admin import Admin, DescribedTopic, LogDir, Place
+from ottla.client.admin import Admin, DescribedTopic, Place
 from ottla.client.client import Client
 from ottla.client.connections import Unreachable
 from ottla.client.reassignment_file import Replica
@@ -73,28 +73,37 @@ class LogDirMoves:
 
     async def states(self, replicas: Iterable[Replica]) -> dict[Replica, LogDirState]:
         wanted = sorted(set(replicas))
-        found: dict[tuple[Replica, bool], str] = {}
+        found: dict[Replica, LogDirState] = {}
         for broker in await self._living(wanted):
-            for directory in await self._log_dirs(
-                broker, [(t, p) for b, t, p in wanted if b == broker]
-            ):
-                for each in directory.replicas:
-                    found[(broker, *each.place), each.future] = directory.path
-        return {
-            replica: LogDirState(found.get((replica, False)), found.get((replica, True)))
-            for replica in wanted
-        }
+            found |= await self._states_on(broker, [(t, p) for b, t, p in wanted if b == broker])
+        return {replica: found.get(replica, LogDirState(None, None)) for replica in wanted}
+
+    async def under_way(self) -> dict[Replica, LogDirState]:
+        """All replicas that are being moved, of the brokers that answer."""
+        found: dict[Replica, LogDirState] = {}
+        for broker in (await self._client.metadata([])).brokers:
+            found |= await self._states_on(broker.id, None)
+        return {each: state for each, state in sorted(found.items()) if state.future is not None}
+
+    async def _states_on(
+        self, broker: int, places: list[Place] | None
+    ) -> dict[Replica, LogDirState]:
+        """None: of all its replicas. Nothing, if the broker does not answer."""
+        try:
+            directories = await self._admin.log_dirs(broker, places)
+        except (OSError, Unreachable, KafkaError):
+            return {}
+        current: dict[Replica, str] = {}
+        future: dict[Replica, str] = {}
+        for directory in directories:
+            for each in directory.replicas:
+                (future if each.future else current)[broker, *each.place] = directory.path
+        return {each: LogDirState(current.get(each), future.get(each)) for each in current | future}
 
     async def _living(self, replicas: Iterable[Replica]) -> list[int]:
         """Their brokers, but for those that are down: a question to them would be waited for in vain."""
         known = {each.id for each in (await self._client.metadata([])).brokers}
         return sorted({broker for broker, _, _ in replicas} & known)
-
-    async def _log_dirs(self, broker: int, places: list[Place]) -> list[LogDir]:
-        try:
-            return await self._admin.log_dirs(broker, places)
-        except (OSError, Unreachable, KafkaError):
-            return []
 
     async def left(self, moves: Mapping[Replica, str]) -> dict[Replica, str]:
         """Those that do not lie where they shall."""
@@ -146,9 +155,9 @@ class LogDirMoves:
         }
         return [replica for replica in replicas if replica not in given]
 
-    async def cancel(self, replicas: Iterable[Replica]) -> list[Replica]:
-        """Those that were moving: they stay where they are."""
-        states = await self.states(replicas)
+    async def cancel(self, replicas: Iterable[Replica] | None) -> list[Replica]:
+        """Those that were moving: they stay where they are. None: all of the cluster."""
+        states = await (self.under_way() if replicas is None else self.states(replicas))
         back = {
             replica: state.current
             for replica, state in states.items()
