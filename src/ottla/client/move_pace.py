@@ -148,7 +148,7 @@ class MovePace:
             self.limited |= set(brokers) - self._unlimited
             self._limited_to = rate
 
-    async def adapt(self, open_: Collection[Place], *, progress: bool, closer: bool) -> None:
+    async def adapt(self, open_: Collection[Place], *, progress: bool, left: int) -> None:
         """After a look at how far it is, of which `open_` is still being copied."""
         if self._limited_to is None:
             return
@@ -159,7 +159,7 @@ class MovePace:
             self._latency_s = await self._latency.read()
             before, is_settled = self._wish.rate, self._latency.is_settled
             rate = self._wish.read(
-                self._latency_s, progress=progress, closer=closer, is_settled=is_settled
+                self._latency_s, progress=progress, left=left, is_settled=is_settled
             )
             if rate != before:
                 self._latency.begin()

@@ -138,15 +138,12 @@ class Shortage(NamedTuple):
 
 
 class MoveHistory:
-    """What a run has reported lately: its rate, and whether it comes nearer to its end."""
+    """What a run has reported lately: its rate, and whether anything arrives."""
 
     def __init__(self) -> None:
         self._reported: list[tuple[float, int]] = []
-        self._least_left: int | None = None
         self.progress = False
         """Something was copied since the report before."""
-        self.closer = False
-        """Less is left than ever before."""
 
     def report(
         self,
@@ -157,9 +154,6 @@ class MoveHistory:
     ) -> MoveProgress:
         found = MoveProgress(partitions, seconds, 0.0, coming=coming, **facts)
         self.progress = not self._reported or found.moved > self._reported[-1][1]
-        self.closer = self._least_left is None or found.left < self._least_left
-        if self.closer:
-            self._least_left = found.left
         self._reported = [*self._reported, (seconds, found.moved)][-READINGS_OF_RATE:]
         (first_s, first), (last_s, last) = self._reported[0], self._reported[-1]
         rate = (last - first) / (last_s - first_s) if last_s > first_s else 0.0
@@ -443,9 +437,7 @@ class _Run:
             if is_begun and not any(place in active for place in self._started):
                 return
             open_ = [place for place in self._started if place in active]
-            await self._pace.adapt(
-                open_, progress=self._history.progress, closer=self._history.closer
-            )
+            await self._pace.adapt(open_, progress=self._history.progress, left=progress.left)
             facts = self._pace.facts
             if not self._history.progress:
                 facts["held_by"] = await self._obstacle(open_, disks) or facts["held_by"]

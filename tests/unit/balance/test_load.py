@@ -20,7 +20,7 @@ from ottla.balance.load import (
     read_loads,
     summed,
 )
-from ottla.balance.pace import LEAST, MOST, START, CopyPace
+from ottla.balance.pace import LEAST, MEGABYTE, MOST, START, CopyPace
 from ottla.balance.patience import Patience
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
@@ -166,8 +166,15 @@ def test_P39_copying_that_was_once_too_fast_becomes_faster_slowly() -> None:
 
 
 def test_P39_copying_that_does_not_come_nearer_to_its_end_gets_more_whatever_the_latency() -> None:
-    pace = CopyPace(quiet_s=0.01, rate=LEAST)
-    assert max(pace.read(1.0, closer=False) for _ in range(40)) > LEAST
+    """Producers write 15 MB in a second, and wait too long whenever more than 4 MB in a second are copied."""
+    pace = CopyPace(quiet_s=0.005)
+    left, seconds = 2000 * MEGABYTE, 0.0
+    while left > 0:
+        seconds += 0.5
+        left += (15 * MEGABYTE - pace.rate) // 2
+        pace.read(0.008 if pace.rate < 4 * MEGABYTE else 0.02, left=left)
+        assert pace.rate <= 40 * MEGABYTE, "no more than it takes"
+        assert seconds < 600, "it never ends"
 
 
 def test_P39_the_rate_stays_while_nothing_arrives_at_all() -> None:
@@ -177,7 +184,7 @@ def test_P39_the_rate_stays_while_nothing_arrives_at_all() -> None:
         pace.read(0.005)
     found = pace.read(0.05)
     for _ in range(200):
-        pace.read(0.005, progress=False, closer=False)
+        pace.read(0.005, progress=False, left=1)
     assert pace.rate == found
 
 
