@@ -233,8 +233,10 @@ def _disk_parts(members: Sequence[int], capacity: Mapping[int, int | None]) -> d
 
 
 def _count_range(share: float, part: float) -> AllowedRange:
-    """Whole numbers around it: nobody leads half a partition."""
-    return AllowedRange(floor(share * (1 - part) + ROUNDING), ceil(share * (1 + part) - ROUNDING))
+    """Whole numbers within the tolerance, and those next to the share: nobody leads half a partition."""
+    lowest = min(floor(share + ROUNDING), ceil(share * (1 - part) - ROUNDING))
+    highest = max(ceil(share - ROUNDING), floor(share * (1 + part) + ROUNDING))
+    return AllowedRange(lowest, highest)
 
 
 def _range(share: float, within: float, full: int | None) -> AllowedRange:

@@ -218,6 +218,12 @@ def test_P39_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
     assert made.bytes_moved <= 1.05 * made.bytes_bound
 
 
+def test_P39_few_leaders_are_spread_as_evenly_as_they_can_be() -> None:
+    """A tenth of three leaders is less than one: nobody has two of them, and nobody four."""
+    made = plan(brokers_of(4), spread("idle", 12, [1, 2, 3], 3, 100 * MEGABYTE, 0.0))
+    assert {(loads.leaders, loads.replicas) for loads in made.after.values()} == {(3, 9)}
+
+
 @pytest.mark.parametrize("factor", [1, 2, 3])
 def test_P39_a_topic_with_most_bytes_on_one_broker_is_spread(factor: int) -> None:
     """Four fifths of the bytes: the leaders' bytes are within a tenth, and few more bytes move than must."""
