@@ -90,8 +90,11 @@ def write_offsets(
     disk.replace(path, _checkpoint(lines), durable=durable)
 
 
-def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) pairs, strictly rising in both."""
+def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:
+    """(epoch, start offset) pairs, strictly rising in both. None where nothing was written yet: there is no file, or an empty
+    one, as Kafka makes it with each log."""
+    if not disk.exists(path) or not disk.read(path):
+        return None
     entries: list[tuple[int, int]] = []
     for line, words in enumerate(_lines(disk, path), start=3):
         if len(words) != 2:

@@ -261,9 +261,9 @@ class _Loader:
         self.epochs = self._read_epochs()
 
     def _read_epochs(self) -> LeaderEpochCache:
-        path = f"{self.path}/{checkpoints.LEADER_EPOCHS}"
-        if self.disk.exists(path):
-            return LeaderEpochCache(checkpoints.read_epochs(self.disk, path))
+        entries = checkpoints.read_epochs(self.disk, f"{self.path}/{checkpoints.LEADER_EPOCHS}")
+        if entries is not None:
+            return LeaderEpochCache(entries)
         # A crash may have come before the file was first written. The batches carry the same epochs. `check` decides
         # which batches count.
         epochs = LeaderEpochCache()

@@ -130,6 +130,9 @@ def test_partition_metadata_is_kafkas():
 
 def test_epochs_must_rise_in_both_fields_in_their_file():
     disk = sim_disk()
+    assert checkpoints.read_epochs(disk, PATH) is None
+    disk.replace(PATH, b"")
+    assert checkpoints.read_epochs(disk, PATH) is None, "Kafka's, of a log without records"
     for text in (b"0\n2\n1 5\n1 6\n", b"0\n2\n1 5\n2 5\n", b"0\n2\n2 5\n1 6\n", b"0\n1\n-1 0\n"):
         disk.replace(PATH, text)
         with pytest.raises(CorruptCheckpoint):

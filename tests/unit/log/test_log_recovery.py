@@ -63,11 +63,16 @@ def test_P24_leader_epoch_checkpoint_keeps_epoch_and_start_offset_pairs():
     assert reopen(disk, recovery_point=4).epochs.entries == [(2, 0), (5, 3)]
 
 
-def test_epochs_are_read_from_the_batches_when_their_checkpoint_was_never_written():
+@pytest.mark.parametrize("is_there", [False, True])
+def test_epochs_are_read_from_the_batches_when_their_checkpoint_was_never_written(is_there: bool):
+    """Apache Kafka makes an empty file with each log."""
     disk = sim_disk()
     log = filled(disk)
     log.close(clean=True)
-    disk.remove(f"{PATH}/{checkpoints.LEADER_EPOCHS}")
+    if is_there:
+        disk.replace(f"{PATH}/{checkpoints.LEADER_EPOCHS}", b"")
+    else:
+        disk.remove(f"{PATH}/{checkpoints.LEADER_EPOCHS}")
     again = reopen(disk, recovery_point=log.log_end, clean=True)
     assert again.epochs.entries == log.epochs.entries
 
