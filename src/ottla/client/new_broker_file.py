@@ -68,7 +68,8 @@ def file_text(
     values = {name: each.value or "" for name, each in given.items()}
     controllers = _names(values.get("controller.listener.names", "CONTROLLER"))
     settings = {"node.id": str(new.id), "process.roles": "broker"}
-    settings |= _listeners({**values, **new.more}, controllers, new.host)
+    has_vote = "controller" in new.more.get("process.roles", "")
+    settings |= _listeners({**values, **new.more}, () if has_vote else controllers, new.host)
     settings["controller.listener.names"] = ",".join(controllers)
     settings |= _quorum(values, quorum, is_dynamic)
     if new.rack is not None:
@@ -84,7 +85,7 @@ def file_text(
             missing.append(f"#{name}={'' if each.sensitive else values[name]}")
     settings |= new.more
     missing = [line for line in missing if line[1:].partition("=")[0] not in new.more]
-    first = " --no-initial-controllers" if "controller" in settings["process.roles"] else ""
+    first = " --no-initial-controllers" if has_vote else ""
     lines = [
         f"# Broker {new.id} of cluster {cluster_id}, with the settings of broker {like}.",
         "# Once, on the new machine, with this file as server.properties:",
@@ -92,6 +93,8 @@ def file_text(
         "# and then:",
         "#   ottla node --config server.properties",
         "# (of Apache Kafka: kafka-storage.sh format, kafka-server-start.sh)",
+        f"# Look at the paths: they are those of broker {like}. What was set for all brokers while they ran",
+        "# (kafka-configs --entity-default) holds for this one, too, and is not written here.",
         *(f"{name}={_escaped(value)}" for name, value in settings.items()),
     ]
     if missing:
@@ -115,12 +118,13 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _listeners(values: Mapping[str, str], controllers: Sequence[str], host: str) -> dict[str, str]:
-    """The same names and ports, on another machine."""
+def _listeners(values: Mapping[str, str], left_out: Sequence[str], host: str) -> dict[str, str]:
+    """The same names and ports, on another machine. All are advertised, that of a controller too: without a name for it, a node
+    says where its own machine calls itself, and that may be localhost."""
     bound, advertised = [], []
     for each in _names(values.get("listeners", "")) or ["PLAINTEXT://:9092"]:
         name, _, address = each.partition("://")
-        if name in controllers:
+        if name in left_out:
             continue
         at, port = split_address(address)
         is_everywhere = at in EVERYWHERE

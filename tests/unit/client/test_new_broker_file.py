@@ -72,7 +72,7 @@ def test_secrets_and_keys_are_named_as_missing_and_given_ones_win() -> None:
     assert "kafka-storage format --cluster-id abc" in text
 
 
-def test_listeners_that_are_given_are_told_to_clients_under_the_name_of_the_new_machine() -> None:
+def test_listeners_that_are_given_are_told_to_all_under_the_name_of_the_new_machine() -> None:
     entries = [entry("listeners", "PLAINTEXT://h1:9092"), entry("process.roles", "broker")]
     given = {
         "process.roles": "broker,controller",
@@ -80,7 +80,8 @@ def test_listeners_that_are_given_are_told_to_clients_under_the_name_of_the_new_
     }
     text = file_text(NEW._replace(more=given), 1, "abc", QUORUM, entries, is_dynamic=True)
     assert read(text)["listeners"] == given["listeners"]
-    assert read(text)["advertised.listeners"] == "PLAINTEXT://newhost:9092"
+    advertised = "PLAINTEXT://newhost:9092,CONTROLLER://newhost:9093"
+    assert read(text)["advertised.listeners"] == advertised
     assert "--config server.properties --no-initial-controllers\n" in text
 
 
