@@ -6,6 +6,7 @@ OTTLA_MIXED_RUNS says how many histories, OTTLA_MIXED_SECONDS how long each is, 
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 
 import pytest
@@ -21,4 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + 4 * SECONDS)]
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS))
 def test_nothing_is_lost_doubled_diverged_or_stuck(tmp_path: Path, seed: int) -> None:
-    print(live(tmp_path / "cluster", seed, SECONDS))
+    try:
+        print(live(tmp_path / "cluster", seed, SECONDS))
+    except BaseException:
+        traceback.print_exc()  # now: the others take an hour
+        raise
