@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.errors import CONFLICT, USAGE
+from ottla.cli.errors import CONFLICT, UNREACHABLE, USAGE
 from support.cluster import OTTLA, ProcessCluster
 
 pytestmark = pytest.mark.timeout(120)
@@ -31,6 +31,12 @@ def test_the_brokers_are_ottlas_and_vote(cluster: ProcessCluster) -> None:
         (id, "ottla", True) for id in (1, 2, 3)
     }
     assert not any(row["cordoned"] for row in status["brokers"])
+
+
+def test_an_address_where_nobody_listens_is_told_at_once() -> None:
+    command = [str(OTTLA), "migrate", "status", "-b", "127.0.0.1:1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.returncode == UNREACHABLE and "no broker answers" in done.stderr
 
 
 def test_there_is_nothing_left_to_move(cluster: ProcessCluster) -> None:
@@ -56,7 +62,7 @@ def test_a_move_to_brokers_that_are_not_there_is_refused_and_changes_nothing(
 def test_a_node_with_replicas_does_not_retire(cluster: ProcessCluster) -> None:
     cluster.wait_whole(cluster.create_topic("kept"))
     done = run(cluster, "retire", 3)
-    assert done.returncode == CONFLICT and "ottla migrate move first" in done.stderr
+    assert done.returncode == CONFLICT and "ottla migrate move --to kafka first" in done.stderr
 
 
 def test_who_joins_with_an_id_that_was_there_before_is_told_of_its_cordon(

@@ -83,6 +83,8 @@ def connect(
 
     with client_to(bootstrap, directory, command_config, timeout_s) as blocking:
         try:
+            # Some commands are patient with a cluster that does not answer for a while, but not with a wrong address.
+            blocking.run(blocking.client.connections.to_any())
             yield blocking
         except KafkaError as error:
             unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ottla.client.broker_changes import Situation
     from ottla.client.migration import Kind, Readiness
 
-EMPTIED = "ottla migrate move first"
 CANCELLED_LATER_S = 2.0
 """In which a command that moves partitions has noticed that some of them were cancelled, and begins no others."""
 
@@ -136,11 +135,15 @@ def status(
         print_json({"brokers": rows, "controllers_only": only_voters, "moving": len(active)})
         return
     heads = ("ID", "KIND", "STATE", "REPLICAS", "LEADERS", "CORDONED", "VOTES")
-    print_table(heads, [[row[head.lower()] for head in heads] for row in rows])
+    print_table(heads, [[_shown(row[head.lower()]) for head in heads] for row in rows])
     if only_voters:
         say(f"controllers that are no brokers: {', '.join(map(str, only_voters))}")
     if active:
         say(f"being moved: {count_of(len(active), 'partition')} (ottla reassign list)")
+
+
+def _shown(value: object) -> object:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
 
 
 @app.command()
@@ -248,7 +251,7 @@ def retire(
     only; if those are gone, too, it cannot end in good order. So add the vote of its successor first (ottla controllers add).
     """
     from ottla.cli.controllers import require_dynamic
-    from ottla.client.migration import may_run
+    from ottla.client.migration import Kind, may_run
     from ottla.client.voters import remove_voter
 
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
@@ -257,7 +260,9 @@ def retire(
         voter = quorum.voter(id)
         if id not in command.now.known and voter is None and quorum.observer(id) is None:
             raise Failure(f"there is no node {id} (ottla migrate status)", NOT_FOUND)
-        require_empty(command, id, EMPTIED)
+        towards = " --to kafka" if command.kinds.get(id) is Kind.OTTLA else ""
+        emptied = f"ottla migrate move{towards} first"
+        require_empty(command, id, emptied)
         if voter is not None:
             require_dynamic(blocking, quorum)
             if len(quorum.voters) == 1:
@@ -273,13 +278,13 @@ def retire(
                     CONFLICT,
                 )
         is_alive = id in command.now.living
-        cordon_empty(command, id, is_alive=is_alive, how=EMPTIED)
+        cordon_empty(command, id, is_alive=is_alive, how=emptied)
         if is_alive or may_run(quorum, id):
             warn(f"stop node {id} now, in good order (SIGTERM); waiting up to {wait:g} s")
         if not blocking.run(command.migration.wait_stopped(id, wait)):
             raise Failure(f"node {id} still runs: stop it, and run {command.again} again", CONFLICT)
         # Where brokers cannot be cordoned, something may have been created there.
-        require_empty(command, id, EMPTIED)
+        require_empty(command, id, emptied)
         if voter is not None:
             assert voter.directory is not None
             blocking.run(remove_voter(blocking.client, id, voter.directory))
@@ -300,6 +305,11 @@ def _move(
     run = command.blocking.run
     _uncordon(command, command.of_kind(to))
     leaving = command.of_kind(to.other)
+    if not leaving:
+        tidy_up(command.blocking)
+        text = f"all live brokers are of {to.value}: there is nothing to move"
+        command.tell("done", text, to=to.value, empty=[])
+        return
     open_ = [id for id in leaving if not run(command.changes.cordon(id)).holds]
     if open_:
         warn(
@@ -337,7 +347,7 @@ def _move(
         raise Failure(
             f"brokers {', '.join(map(str, left))} have replicas again: run it again", CONFLICT
         )
-    shown = ", ".join(map(str, leaving)) or "none"
+    shown = ", ".join(map(str, leaving))
     command.tell(
         "done",
         f"brokers of {to.value} have everything; brokers {shown} have nothing, and may leave, one by one (ottla migrate"

@@ -79,7 +79,7 @@ def line_of(progress: MoveProgress) -> str:
 def _limits(progress: MoveProgress) -> str:
     text = ""
     if progress.throttle is not None:
-        text += f", throttle {size(progress.throttle)}/s"
+        text += f", throttle {size(progress.throttle)}/s a broker"
     if progress.held_by is not None:
         text += f", held back: {progress.held_by}"
     elif progress.latency_s is not None:

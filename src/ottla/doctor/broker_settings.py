@@ -38,12 +38,16 @@ FILES_OF_ONE_NODE = (".location", ".certificate.chain")
 def settings_differ(case: Case) -> Iterator[HealthFinding]:
     configs = case.facts.broker_configs
     values: dict[str, dict[int, str | None]] = {}
+    chosen = set()
     for broker, settings in configs.items():
         for each in settings:
             if not each.sensitive and not _may_differ(each.name):
                 values.setdefault(each.name, {})[broker] = each.value
+                if not each.is_default:
+                    chosen.add(each.name)
+    # Brokers of ottla and of Apache Kafka in one cluster have defaults of their own.
     for name, by_broker in sorted(values.items()):
-        if len(by_broker) == len(configs) and len(set(by_broker.values())) > 1:
+        if name in chosen and len(by_broker) == len(configs) and len(set(by_broker.values())) > 1:
             by_command = [id for id in by_broker if case.facts.is_set_on(id, name)]
             in_doubt = sorted(by_broker, key=by_command.__contains__)  # what a command set is odd
             most, _ = Counter(by_broker[id] for id in in_doubt).most_common(1)[0]
@@ -51,9 +55,8 @@ def settings_differ(case: Case) -> Iterator[HealthFinding]:
             odd = [id for id, value in sorted(by_broker.items()) if value != most]
             mends = [unset(case, id, name) for id in odd if id in by_command]
             if in_file := [id for id in odd if id not in by_command]:
-                mends.append(
-                    f"set {name}={most} in server.properties of broker {ids(in_file)}, then restart it"
-                )
+                do = f"take {name} out of" if most is None else f"set {name}={most} in"
+                mends.append(f"{do} server.properties of broker {ids(in_file)}, then restart it")
             yield HealthFinding(
                 "settings-differ",
                 FindingSeverity.WARNING,

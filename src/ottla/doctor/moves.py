@@ -172,14 +172,14 @@ def _drain(case: Case, broker: int) -> HealthFinding:
 
 
 def _way_out(case: Case, broker: int, undo: str) -> str:
-    """A broker that votes is not taken out of the cluster."""
+    """A broker that votes is stopped before its vote is taken: `migrate retire` keeps to the order, whatever its kind."""
     quorum = case.facts.quorum
-    commands = [case.ottla(f"brokers remove {broker}")]
+    command = case.ottla(f"brokers remove {broker}")
     if quorum is not None and quorum.voter(broker) is not None:
         if not quorum.can_change(case.facts.features):
             return f"{undo}  # ends it; broker {broker} is a controller, too, and stays: the voters are static"
-        commands.insert(0, case.ottla(f"controllers remove {broker}"))
-    return f"{' && '.join(commands)}  # takes it out; {undo} ends it"
+        command = case.ottla(f"migrate retire {broker}")
+    return f"{command}  # takes it out; {undo} ends it"
 
 
 RULES: tuple[Rule, ...] = (

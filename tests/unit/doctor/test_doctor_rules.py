@@ -809,6 +809,15 @@ def test_a_move_that_does_not_advance_is_told_with_what_holds_it_up() -> None:
     assert "The disk of /data/2 is nearly full" in full.why
 
 
+def test_what_nobody_set_may_differ_between_ottlas_brokers_and_kafkas() -> None:
+    ours = config("log.retention.ms", "1")._replace(is_default=True)
+    kafkas = ours._replace(value="2")
+    configs = {1: (ours,), 2: (ours,), 3: (kafkas,)}
+    assert "settings-differ" not in {
+        each.rule for each in examine(replace(HEALTHY, broker_configs=configs))
+    }
+
+
 def test_a_cordon_and_a_throttle_are_no_settings_that_differ() -> None:
     for facts in (cordoned(3, "*"), *(facts for _, _, facts in STAGED["throttles-left"])):
         assert "settings-differ" not in {each.rule for each in examine(facts)}
@@ -824,7 +833,7 @@ def test_a_drain_that_was_interrupted_is_told_with_the_commands_that_resume_and_
 @pytest.mark.parametrize(
     "version, mend",
     [
-        (1, "ottla controllers remove 3 && ottla brokers remove 3  # takes it out"),
+        (1, "ottla migrate retire 3  # takes it out"),
         (0, "ottla brokers drain 3 --undo  # ends it; broker 3 is a controller, too, and stays"),
     ],
     ids=["dynamic", "static"],
