@@ -287,6 +287,7 @@ def retire(
         require_empty(command, id, emptied)
         if voter is not None:
             assert voter.directory is not None
+            warn(f"node {id} is stopped: taking its vote away")
             blocking.run(remove_voter(blocking.client, id, voter.directory))
         take_out(command, id)
     command.tell("retired", f"node {id} is no part of the cluster any more", broker=id)

@@ -91,7 +91,8 @@ def _isr_expand(where: str, fields: Fields, cause: str) -> str:
 
 
 def _truncation(where: str, fields: Fields, cause: str) -> str:
-    committed = ", some of them committed" if fields["below_high_watermark"] else ""
+    is_loss = fields["below_high_watermark"]
+    committed = ", some of them committed" if is_loss else ", none of them known to be committed"
     kept = f", kept as {fields['kept']}" if fields["kept"] else ""
     return (
         f"{where}: dropped {_count(fields['records'], 'record')} from offset {fields['first_offset']} on"

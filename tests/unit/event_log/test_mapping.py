@@ -117,7 +117,7 @@ EXAMPLES: list[tuple[Event, str, str, str]] = [
         truncated(18, 18),
         "truncation",
         "partition:orders-0",
-        "orders-0: dropped 2 records from offset 18 on; leader 2, epoch 5: the leader's log has other records from there on",
+        "orders-0: dropped 2 records from offset 18 on, none of them known to be committed; leader 2, epoch 5: the leader's log has other records from there on",
     ),
     (
         BrokerFenced(2, 40, FenceCause.UNREACHABLE),
