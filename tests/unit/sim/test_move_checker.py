@@ -127,3 +127,15 @@ def test_O3_a_list_of_throttled_replicas_must_be_gone_with_the_move(decisions: D
     decisions.checker.violations.clear()
     decisions.checker.command_ended({("t", 0): (3, 2)})
     assert decisions.checker.violations == []
+
+
+def test_O3_what_somebody_else_moves_elsewhere_keeps_its_throttle(decisions: Decisions) -> None:
+    """The command looked while that move went on. Whoever copies last removes it (seed 9600145)."""
+    decisions.ask((3, 2))
+    decisions.ask((1, 2))
+    decisions.decide(BEGUN, throttle("leader.replication.throttled.replicas", "0:1"))
+    decisions.decide(changed((3, 2), isr=(2, 3)))
+    decisions.decide(changed((1, 2, 3), adding=(1,), removing=(3,), isr=(2, 3)))
+    decisions.decide(changed((1, 2), isr=(2, 1)))
+    decisions.checker.command_ended({("t", 0): (3, 2)})
+    assert decisions.checker.violations == []

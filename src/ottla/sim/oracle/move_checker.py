@@ -41,8 +41,8 @@ class MoveChecker:
         """The replicas when nothing was being moved."""
         self._target: dict[Id, tuple[int, ...]] = {}
         """Of what is being moved."""
-        self._moved_at: dict[TopicPartition, float] = {}
-        """When its last move ended."""
+        self._moved: dict[TopicPartition, tuple[float, tuple[int, ...]]] = {}
+        """When its last move ended, and with which replicas."""
 
     # What operators say
 
@@ -56,11 +56,13 @@ class MoveChecker:
 
     def command_ended(self, targets: Mapping[tuple[str, int], Sequence[int]]) -> None:
         """O3: a command that ended well leaves none of its partitions in a list of throttled replicas, unless something else
-        was being moved when it was about to remove them. What others have left, of replicas that are out of sync, may stay
-        until all is healed."""
-        mine = {TopicPartition(*place) for place in targets}
-        ended = max((self._moved_at.get(key, 0.0) for key in mine), default=0.0)
-        others = any(at >= ended for key, at in self._moved_at.items() if key not in mine)
+        was being moved when it was about to remove them: also one of its own, that somebody moves elsewhere. What others have
+        left, of replicas that are out of sync, may stay until all is healed."""
+        wanted = {TopicPartition(*place): tuple(targets[place]) for place in targets}
+        mine = wanted.keys()
+        ends = [(at, wanted.get(key) == replicas) for key, (at, replicas) in self._moved.items()]
+        ended = max((at for at, is_own in ends if is_own), default=0.0)
+        others = any(at >= ended for at, is_own in ends if not is_own)
         if self._target or others:
             return
         for (_, topic), settings in self._evidence.quorum.replay.configs.items():
@@ -119,7 +121,7 @@ class MoveChecker:
         if moved and not is_undone and not set(now.replicas) <= set(now.isr):
             yield "the move ends before all replicas are in sync"
         self._original[id] = now.replicas
-        self._moved_at[key] = self._evidence.now()
+        self._moved[key] = self._evidence.now(), now.replicas
 
     # At rest
 
