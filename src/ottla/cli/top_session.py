@@ -211,7 +211,10 @@ class TopSession:
         self._is_due = False
         self._drawn_at = loop.time()
         self._wrong_drawn = self._watch.model.problems.changed
-        self._terminal.write(self._painter.paint(frame(self._scene(), self._state)))
+        try:
+            self._terminal.write(self._painter.paint(frame(self._scene(), self._state)))
+        except OSError:  # the terminal is gone, and its signal is on its way
+            self._end(signal.SIGHUP)
 
     def _press_all(self) -> bool:
         """Whether there were keys."""
