@@ -143,7 +143,9 @@ def status(
 
 
 def _shown(value: object) -> object:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value
 
 
 @app.command()

@@ -313,8 +313,8 @@ def cancel(
 ) -> None:
     """Stop moves: what is not done is as before.
 
-    Without a file everything is stopped, moves between log directories too, and every throttle is removed (but for those of topics that throttle all of their
-    replicas, "*").
+    Without a file everything is stopped, moves between log directories too, and every throttle is removed (but for those of
+    topics that throttle all of their replicas, "*").
     """
     from ottla.client.log_dir_moves import LogDirMoves
     from ottla.client.reassigning import Reassigner

@@ -31,7 +31,11 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 def _lines(disk: Disk, path: str) -> list[list[str]]:
     """The entries of a checkpoint of version 0: `0`, the count, then that many lines of words."""
-    lines = _text(disk, path).split("\n")
+    return _entries(path, _text(disk, path))
+
+
+def _entries(path: str, text: str) -> list[list[str]]:
+    lines = text.split("\n")
     if lines and lines[-1] == "":
         lines.pop()
     if not lines or lines[0] != "0":
@@ -93,10 +97,11 @@ def write_offsets(
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:
     """(epoch, start offset) pairs, strictly rising in both. None where nothing was written yet: there is no file, or an empty
     one, as Kafka makes it with each log."""
-    if not disk.exists(path) or not disk.read(path):
+    text = _text(disk, path) if disk.exists(path) else ""
+    if not text:
         return None
     entries: list[tuple[int, int]] = []
-    for line, words in enumerate(_lines(disk, path), start=3):
+    for line, words in enumerate(_entries(path, text), start=3):
         if len(words) != 2:
             raise CorruptCheckpoint(path, line, "epoch and start offset expected")
         epoch, start = (_number(path, line, word) for word in words)

@@ -43,6 +43,8 @@ class MoveChecker:
         """Of what is being moved."""
         self._moved: dict[TopicPartition, tuple[float, tuple[int, ...]]] = {}
         """When its last move ended, and with which replicas."""
+        self._reached: dict[tuple[TopicPartition, tuple[int, ...]], float] = {}
+        """When a move last ended with these replicas."""
 
     # What operators say
 
@@ -60,9 +62,10 @@ class MoveChecker:
         left, of replicas that are out of sync, may stay until all is healed."""
         wanted = {TopicPartition(*place): tuple(targets[place]) for place in targets}
         mine = wanted.keys()
-        ends = [(at, wanted.get(key) == replicas) for key, (at, replicas) in self._moved.items()]
-        ended = max((at for at, is_own in ends if is_own), default=0.0)
-        others = any(at >= ended for at, is_own in ends if not is_own)
+        ended = max((self._reached.get(each, 0.0) for each in wanted.items()), default=0.0)
+        others = any(
+            at >= ended for key, (at, reached) in self._moved.items() if wanted.get(key) != reached
+        )
         if self._target or others:
             return
         for (_, topic), settings in self._evidence.quorum.replay.configs.items():
@@ -122,6 +125,7 @@ class MoveChecker:
             yield "the move ends before all replicas are in sync"
         self._original[id] = now.replicas
         self._moved[key] = self._evidence.now(), now.replicas
+        self._reached[key, now.replicas] = self._evidence.now()
 
     # At rest
 
