@@ -128,6 +128,9 @@ def test_P39_a_fourth_broker_joins_a_loaded_cluster_and_producers_wait_no_longer
     ]
     worst = " ".join(f"{percentile(each, 0.99) * 1000:.0f}" for each in by_second if each)
     print(f"p99 of each second since the move began, in ms: {worst}")
+    bound = ACK_TIMES_MAX * percentile(before, 0.99)
+    late = " ".join(str(sum(took > bound for took in each)) for each in by_second)
+    print(f"acks of each second that took more than {bound * 1000:.0f} ms: {late}")
     moved = max(each["moved"] for each in told if each["event"] == "progress")
     for name, times in (("before", before), ("moving", during), ("after", after)):
         print(

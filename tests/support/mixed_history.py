@@ -21,7 +21,7 @@ from typing import Final
 from support.cluster import byte_identical, wait_until
 from support.ledger import LedgerProducer
 from support.mixed import KAFKA, OTTLA, Kind, MixedCluster
-from support.pipeline import Feeder, Watcher, Worker, assert_each_once, wait_stable
+from support.pipeline import CALL_TIMEOUT_S, Feeder, Watcher, Worker, assert_each_once, wait_stable
 from support.power_loss import lose_unflushed
 
 MIXES: Final[Sequence[tuple[Kind, ...]]] = (
@@ -42,6 +42,8 @@ PAUSED_S: Final = (1.0, 7.0)
 WHOLE_SHARE: Final = 0.7
 """How often all replicas are in sync again before the next fault."""
 WHOLE_S_MAX: Final = 120
+COPIED_S_MAX: Final = 120 + CALL_TIMEOUT_S
+"""A worker that hangs is given up after its timeout."""
 TOPIC, SOURCE, TARGET, GROUP = "ledger", "source", "target", "pipe"
 OF_OTTLA = "__ottla"
 """Topics that ottla's nodes write about themselves, all the time."""
@@ -56,6 +58,8 @@ class History:
     copied: int = 0
     bytes_cut: int = 0
     longest_silence_s: float = 0.0
+    hangs: int = 0
+    """Producers that librdkafka left hanging (see `pipeline.send_offsets`)."""
     compared: int = 0
     """Partitions of which all replicas hold the same bytes."""
 
@@ -65,6 +69,7 @@ class History:
         return (
             f"seed {self.seed} {kinds}: {faults}; {self.bytes_cut} bytes lost with the power;"
             f" {self.acknowledged} acknowledged, {self.copied} copied in transactions,"
+            f" {self.hangs} producers of librdkafka hung,"
             f" longest silence {self.longest_silence_s:.1f} s; {self.compared} partitions identical"
         )
 
@@ -130,7 +135,7 @@ def _live(cluster: MixedCluster, history: History, chance: Random, seconds: floa
             # The source has no transactions: as many offsets as records.
             return sum(watcher.committed.values()) == feeder.sent
 
-        wait_until(all_copied, 120, "every record is copied", every=0.2)
+        wait_until(all_copied, COPIED_S_MAX, "every record is copied", every=0.2)
     assert not ledger.failed, list(ledger.failed.items())[:5]
     assert not watcher.went_back, watcher.went_back[:5]
     ledger.verify().assert_clean()
@@ -141,6 +146,7 @@ def _live(cluster: MixedCluster, history: History, chance: Random, seconds: floa
             history.compared += len(cluster.partitions(topic))
     history.acknowledged = len(ledger.acknowledged)
     history.copied = feeder.sent
+    history.hangs = sum(worker.hangs for worker in workers)
     history.longest_silence_s = ledger.longest_silence(began)
 
 

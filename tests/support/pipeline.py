@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections import Counter
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,8 @@ from support.cluster import ProcessCluster, wait_until
 from support.transactions import read
 
 CALL_TIMEOUT_S = 60
+LATE_S = 5
+"""So long after its timeout a call that has not ended hangs."""
 BATCH_MAX = 100
 TRANSACTION_TIMEOUT_MS = 60_000
 NO_REBOOTSTRAP = {"metadata.recovery.strategy": "none"}
@@ -80,6 +83,10 @@ class Feeder:
         assert not self._thread.is_alive() and not self._errors, self._errors[:3]
 
 
+class Hangs(Exception):
+    """A call of librdkafka did not end at its own timeout."""
+
+
 @dataclass
 class Worker:
     """One member of the group, in a thread of its own. A transaction that fails is aborted, and its records are read
@@ -124,6 +131,10 @@ class Worker:
             took = time.monotonic() - began
             self.slowest[call.__name__] = max(took, self.slowest.get(call.__name__, 0))
 
+    @property
+    def hangs(self) -> int:
+        return self.failures[Hangs.__name__]
+
     def _live(self) -> None:
         """Until stopped, or until this producer is beyond repair."""
         producer = Producer(
@@ -167,12 +178,7 @@ class Worker:
             producer.begin_transaction()
             for message in messages:
                 producer.produce(self.target, message.value(), partition=message.partition())
-            self._timed(
-                producer.send_offsets_to_transaction,
-                consumer.position(consumer.assignment()),
-                consumer.consumer_group_metadata(),
-                CALL_TIMEOUT_S,
-            )
+            self._timed(send_offsets, producer, consumer)
             self._timed(producer.commit_transaction, CALL_TIMEOUT_S)
             self.commits += 1
         except KafkaException as raised:
@@ -182,6 +188,9 @@ class Worker:
                 return False
             self._timed(producer.abort_transaction, CALL_TIMEOUT_S)
             self._rewind(consumer)
+        except Hangs:
+            self.failures[Hangs.__name__] += 1
+            return False
         return True
 
     def _rewind(self, consumer: Consumer) -> None:
@@ -195,6 +204,27 @@ class Worker:
                 consumer.seek(TopicPartition(place.topic, place.partition, offset))
             except KafkaException as raised:  # it was taken away meanwhile
                 assert raised.args[0].code() == KafkaError._STATE, raised
+
+
+def send_offsets(producer: Producer, consumer: Consumer) -> None:
+    """In a thread of its own, for librdkafka waits for ever if the group's coordinator leaves the metadata meanwhile: its
+    issues 5456 and 5511. Who runs such an application must start it anew, and so does the worker."""
+    places, group = consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
+    outcome = Future[None]()
+
+    def send() -> None:
+        try:
+            producer.send_offsets_to_transaction(places, group, CALL_TIMEOUT_S)
+        except BaseException as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(None)
+
+    threading.Thread(target=send, daemon=True).start()
+    try:
+        outcome.result(CALL_TIMEOUT_S + LATE_S)
+    except TimeoutError:
+        raise Hangs from None
 
 
 class Watcher:
