@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.records.record import Record, build
 from support.ledger import compare
 
 ACKNOWLEDGED = {0: (0, 0), 1: (1, 0), 2: (0, 1), 3: (1, None), 4: (0, 2)}
@@ -37,3 +38,25 @@ def test_each_problem_is_found(
     assert found == {problem}
     with pytest.raises(AssertionError, match=problem):
         report.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("second", "problems"),
+    [((7, 4), set()), ((7, 3), {"doubled"}), ((7, 2), {"doubled"}), ((8, 4), {"doubled"})],
+)
+def test_only_what_a_producer_wrote_anew_in_a_higher_epoch_of_its_own_is_its_own_doing(
+    second: tuple[int, int], problems: set[str]
+) -> None:
+    def log_of(_partition: int) -> bytes:
+        log = b""
+        for offset, (producer, epoch) in enumerate([(7, 3), (7, 3), second]):
+            record = Record(offset, 0, value=b"")
+            log += build([record], base_offset=offset, producer_id=producer, producer_epoch=epoch)
+        return log
+
+    read = {0: GOOD[0], 1: [(0, b"1"), (1, b"3"), (2, b"3")]}
+    report = compare({**ACKNOWLEDGED, 3: (1, 2)}, read, log_of)
+    assert {
+        name for name in ("lost", "doubled", "reordered", "moved") if getattr(report, name)
+    } == problems
+    assert report.sent_again == (not problems)

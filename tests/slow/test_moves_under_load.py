@@ -144,7 +144,7 @@ def test_P39_a_fourth_broker_joins_a_loaded_cluster_and_producers_wait_no_longer
     assert {each["state"] for each in checked["partitions"]} == {"done"}
     assert throttles(cluster, topic) == []
     assert_even(cluster, topic)
-    load.report().assert_clean()
+    load.report(cluster.leader_logs(topic)).assert_clean()
     # Quiet is before and after, because others use this machine too.
     p99s = percentile(before + after, 0.99), percentile(during, 0.99)
     assert p99s[1] <= ACK_TIMES_MAX * p99s[0], f"{p99s[1] / p99s[0]:.1f} times the quiet p99"
@@ -179,7 +179,7 @@ def test_P39_a_move_finishes_whoever_is_killed_meanwhile(
     assert throttles(cluster, topic) == []
     reassign(cluster, "execute", proposal)  # gives leadership to those who were down at the end
     wait_until(lambda: _is_even(cluster, topic), 60, "even replicas and leaders")
-    load.report().assert_clean()
+    load.report(cluster.leader_logs(topic)).assert_clean()
 
 
 def _is_even(cluster: ProcessCluster, topic: str) -> bool:
@@ -215,4 +215,4 @@ def test_P39_no_throttle_stays_after_a_move_under_load_that_was_given_up(
             reassign(cluster, "execute", proposal)
             reassign(cluster, "verify", proposal, "--wait")
     assert throttles(cluster, topic) == []
-    load.report().assert_clean()
+    load.report(cluster.leader_logs(topic)).assert_clean()

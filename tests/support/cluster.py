@@ -256,6 +256,14 @@ class ProcessCluster(Cluster):
         directory = self.nodes[node_id].data / f"{topic}-{partition}"
         return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
+    def leader_logs(self, topic: str) -> Callable[[int], bytes]:
+        """What `log_bytes` says of the leader of a partition."""
+
+        def log_of(partition: int) -> bytes:
+            return self.log_bytes(self.partitions(topic)[partition].leader, topic, partition)
+
+        return log_of
+
     def proportional_bytes(self, node_id: int) -> int:
         """Memory of the node's process, shared pages counted by their share (PSS)."""
         rollup = Path(f"/proc/{self.nodes[node_id].pid}/smaps_rollup").read_text()

@@ -22,7 +22,7 @@ from confluent_kafka import (
 )
 
 from support.cluster import wait_until
-from support.ledger import PATIENT, Report, compare
+from support.ledger import PATIENT, LogOf, Report, compare
 from support.messages import place_of, value_of
 
 VALUE_BYTES = 10_000
@@ -169,6 +169,6 @@ class Load:
     def between(self, begin: float, end: float) -> list[float]:
         return [ack.took_s for ack in self.acks[:] if begin <= ack.at < end]
 
-    def report(self) -> Report:
+    def report(self, log_of: LogOf | None = None) -> Report:
         assert not self.failed, list(self.failed.items())[:3]
-        return compare(self.acknowledged, self.read)
+        return compare(self.acknowledged, self.read, log_of)

@@ -58,6 +58,8 @@ class History:
     copied: int = 0
     bytes_cut: int = 0
     longest_silence_s: float = 0.0
+    sent_again: int = 0
+    """Records that librdkafka wrote twice (see `ledger.replaced`)."""
     hangs: int = 0
     """Producers that librdkafka left hanging (see `pipeline.send_offsets`)."""
     compared: int = 0
@@ -69,7 +71,7 @@ class History:
         return (
             f"seed {self.seed} {kinds}: {faults}; {self.bytes_cut} bytes lost with the power;"
             f" {self.acknowledged} acknowledged, {self.copied} copied in transactions,"
-            f" {self.hangs} producers of librdkafka hung,"
+            f" {self.sent_again} records sent again and {self.hangs} producers hung by librdkafka,"
             f" longest silence {self.longest_silence_s:.1f} s; {self.compared} partitions identical"
         )
 
@@ -138,7 +140,9 @@ def _live(cluster: MixedCluster, history: History, chance: Random, seconds: floa
         wait_until(all_copied, COPIED_S_MAX, "every record is copied", every=0.2)
     assert not ledger.failed, list(ledger.failed.items())[:5]
     assert not watcher.went_back, watcher.went_back[:5]
-    ledger.verify().assert_clean()
+    report = ledger.verify(log_of=cluster.leader_logs(TOPIC))
+    report.assert_clean()
+    history.sent_again = report.sent_again
     assert_each_once(cluster.bootstrap, TARGET, PARTITIONS, feeder.sent)
     for topic in cluster.all_topics():
         if not topic.startswith(OF_OTTLA):
