@@ -6,14 +6,15 @@ somebody waits.
 
 Three things are not the copying's doing. Where nothing arrives at all (its destination is down, or has no room), no
 latency tells anything about the rate, so the rate stays. Where producers write as fast as followers copy, it would
-never end: so it gets twice as much, whatever the latency, and does not go back below that. And where clients wait although
-next to nothing is copied, they wait for something else: then this is what the cluster is like without copying, and the
-rate may rise from there.
+never end: so it gets twice as much, whatever the latency, and does not go back below that until half of it is enough. And
+where clients wait although next to nothing is copied, they wait for something else: then this is what the cluster is like
+without copying, and the rate may rise from there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MEGABYTE = 1_000_000
 START = 10 * MEGABYTE
@@ -28,7 +29,19 @@ FIRST_STEP, STEP = 1.5, 1.1
 STUCK_AFTER = 15
 """Readings after which copying does not come nearer to its end."""
 AT_FLOOR = 8
-"""Settled readings at the lowest rate that are too high: something else is slow."""
+"""Settled readings at the lowest rate that are too high: something else is slow, or that rate is lower than it was."""
+PLENTY = 0.75
+"""Of what is copied so much brings the end nearer. Then half of the rate is still twice what producers add."""
+
+
+class Copied(NamedTuple):
+    """How far copying is."""
+
+    seconds: float
+    moved: int
+    """Bytes that have arrived since it began."""
+    left: int
+    """Bytes that are still to be copied; producers add to them."""
 
 
 @dataclass
@@ -40,17 +53,20 @@ class CopyPace:
     rate: int = START
     least: int = LEAST
     most: int = MOST
-    _least_left: int | None = None
-    """Of the readings since the rate was last found too low for an end."""
-    _not_closer: int = 0
+    _last: Copied | None = None
+    _nearest: Copied | None = None
+    """Since the rate was last found too low for an end."""
+    _not_nearer: int = 0
+    """Readings since then."""
     _tried: int = 0
-    """The sum of the rates of these readings that came no nearer to the end."""
+    """The sum of their rates."""
     _enough: int = 0
     """At half of this rate it would never end."""
     _at_floor: int = 0
     _least_at_floor: float = 0.0
+    _came_to_floor: Copied | None = None
     _step: float = FIRST_STEP
-    _last: float | None = None
+    _latency_s: float | None = None
 
     @property
     def allowed_s(self) -> float:
@@ -63,35 +79,24 @@ class CopyPace:
     @property
     def held_by(self) -> str | None:
         """Which reading holds it back, in words."""
-        if self._last is None or self._last <= self.allowed_s:
+        if self._latency_s is None or self._latency_s <= self.allowed_s:
             return None
         floor = ", and it does not fall further" if self.rate == self._floor else ""
-        return f"producers wait {_ms(self._last)}, more than the {_ms(self.allowed_s)} that are allowed{floor}"
+        return f"producers wait {_ms(self._latency_s)}, more than the {_ms(self.allowed_s)} that are allowed{floor}"
 
     def read(
-        self,
-        latency_s: float | None,
-        *,
-        progress: bool = True,
-        left: int | None = None,
-        is_settled: bool = True,
+        self, latency_s: float | None, copied: Copied | None = None, *, is_settled: bool = True
     ) -> int:
-        """The next rate, after a reading of the latency. None: nobody produces, so nobody is harmed. `progress`: something
-        was copied. `left`: bytes that are still to be copied. `is_settled`: the present rate has held for long enough that
-        a higher one may be tried."""
-        self._last = latency_s
-        if not progress:
-            return self.rate
-        if left is None or self._least_left is None or left < self._least_left:
-            self._least_left, self._not_closer, self._tried = left, 0, 0
-        else:
-            self._not_closer += 1
-            self._tried += self.rate
-        if self._not_closer >= STUCK_AFTER:
-            self._enough = min(self.most, 2 * self._tried // self._not_closer)
-            self._least_left, self._not_closer, self._tried = left, 0, 0
-            self._set(self.rate)
-        elif latency_s is not None and latency_s > self.allowed_s:
+        """The next rate, after a reading of the latency. None: nobody produces, so nobody is harmed. `is_settled`: the
+        present rate has held for long enough that a higher one may be tried."""
+        self._latency_s = latency_s
+        if copied is not None:
+            last, self._last = self._last, copied
+            if last is not None and copied.moved <= last.moved:
+                return self.rate
+            if self._never_ends(copied):
+                return self.rate
+        if latency_s is not None and latency_s > self.allowed_s:
             self._too_slow(latency_s, is_settled=is_settled)
         else:
             self._at_floor = 0
@@ -99,18 +104,52 @@ class CopyPace:
                 self._set(int(self.rate * self._step))
         return self.rate
 
+    def _never_ends(self, copied: Copied) -> bool:
+        """Whether it has not come nearer to its end for a while. Then it has got more."""
+        if self._nearest is None or copied.left < self._nearest.left:
+            self._nearest, self._not_nearer, self._tried = copied, 0, 0
+            return False
+        self._not_nearer += 1
+        self._tried += self.rate
+        if self._not_nearer < STUCK_AFTER:
+            return False
+        # A rate that was not used is not what is too low.
+        seconds = max(copied.seconds - self._nearest.seconds, 0.001)
+        used = int((copied.moved - self._nearest.moved) / seconds)
+        too_low = min(self._tried // self._not_nearer, used)
+        self._enough = min(self.most, max(self._enough, 2 * too_low))
+        self._nearest = None
+        self._set(self.rate)
+        return True
+
     def _too_slow(self, latency_s: float, *, is_settled: bool) -> None:
         self._step = STEP
         if self.rate > self._floor:
             self._set(self.rate // 2)
             self._at_floor = 0
             return
-        if not is_settled or self.rate > self.least:
+        if not is_settled:
             return
-        self._least_at_floor = min(self._least_at_floor, latency_s) if self._at_floor else latency_s
+        if self._at_floor == 0:
+            self._least_at_floor, self._came_to_floor = latency_s, self._last
+        self._least_at_floor = min(self._least_at_floor, latency_s)
         self._at_floor += 1
-        if self._at_floor >= AT_FLOOR:
-            self.quiet_s, self._at_floor = self._least_at_floor, 0
+        if self._at_floor < AT_FLOOR:
+            return
+        self._at_floor = 0
+        if self.rate == self.least:
+            self.quiet_s = self._least_at_floor
+        elif self._has_plenty:
+            self._enough //= 2
+            self._set(self.rate // 2)
+
+    @property
+    def _has_plenty(self) -> bool:
+        if self._last is None or self._came_to_floor is None:
+            return False
+        moved = self._last.moved - self._came_to_floor.moved
+        nearer = self._came_to_floor.left - self._last.left
+        return nearer > PLENTY * moved
 
     def _set(self, rate: int) -> None:
         self.rate = max(self._floor, min(self.most, rate))

@@ -335,7 +335,7 @@ class _Rebuild:
             if not waiting:
                 yield progress
                 return
-            await self._pace.adapt(waiting, progress=self._history.progress, left=progress.left)
+            await self._pace.adapt(waiting, progress.copied)
             facts = self._pace.facts
             if not self._history.progress:
                 facts["held_by"] = disks.obstacle([self._id]) or facts["held_by"]

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ottla.balance.pace import CopyPace
+from ottla.balance.pace import Copied, CopyPace
 from ottla.client.admin import Place
 from ottla.client.client import Client
 from ottla.client.connections import SecurityRefused, Unreachable
@@ -148,7 +148,7 @@ class MovePace:
             self.limited |= set(brokers) - self._unlimited
             self._limited_to = rate
 
-    async def adapt(self, open_: Collection[Place], *, progress: bool, left: int) -> None:
+    async def adapt(self, open_: Collection[Place], copied: Copied) -> None:
         """After a look at how far it is, of which `open_` is still being copied."""
         if self._limited_to is None:
             return
@@ -158,9 +158,7 @@ class MovePace:
                 self._latency.begin()
             self._latency_s = await self._latency.read()
             before, is_settled = self._wish.rate, self._latency.is_settled
-            rate = self._wish.read(
-                self._latency_s, progress=progress, left=left, is_settled=is_settled
-            )
+            rate = self._wish.read(self._latency_s, copied, is_settled=is_settled)
             if rate != before:
                 self._latency.begin()
         await self._limit(self._rate)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from typing import Any, Final, NamedTuple
 
 from ottla.balance.model import DISK_FULL
+from ottla.balance.pace import Copied
 from ottla.client.admin import Admin, DescribedPartition, DescribedTopic, LogDir, Outcome, Place
 from ottla.client.client import Client
 from ottla.client.connections import Unreachable
@@ -102,6 +103,10 @@ class MoveProgress(NamedTuple):
         return self.total - self.moved
 
     @property
+    def copied(self) -> Copied:
+        return Copied(self.seconds, self.moved, self.left)
+
+    @property
     def seconds_left(self) -> float | None:
         """At the present rate, and not before the throttle allows: a throttle lets a burst through first, which promises
         too much. None while nothing arrives."""
@@ -142,6 +147,7 @@ class MoveHistory:
 
     def __init__(self) -> None:
         self._reported: list[tuple[float, int]] = []
+        self._ended: dict[Place, PartitionMove] = {}
         self.progress = False
         """Something was copied since the report before."""
 
@@ -152,12 +158,20 @@ class MoveHistory:
         seconds: float,
         facts: Mapping[str, Any],
     ) -> MoveProgress:
+        partitions = {place: self._at_its_end(place, each) for place, each in partitions.items()}
         found = MoveProgress(partitions, seconds, 0.0, coming=coming, **facts)
         self.progress = not self._reported or found.moved > self._reported[-1][1]
         self._reported = [*self._reported, (seconds, found.moved)][-READINGS_OF_RATE:]
         (first_s, first), (last_s, last) = self._reported[0], self._reported[-1]
         rate = (last - first) / (last_s - first_s) if last_s > first_s else 0.0
         return found._replace(rate=rate)
+
+    def _at_its_end(self, place: Place, move: PartitionMove) -> PartitionMove:
+        """What producers add to a replica that has arrived is not copied by this move."""
+        if not move.is_done:
+            self._ended.pop(place, None)
+            return move
+        return self._ended.setdefault(place, move)
 
 
 class Reassigner:
@@ -437,7 +451,7 @@ class _Run:
             if is_begun and not any(place in active for place in self._started):
                 return
             open_ = [place for place in self._started if place in active]
-            await self._pace.adapt(open_, progress=self._history.progress, left=progress.left)
+            await self._pace.adapt(open_, progress.copied)
             facts = self._pace.facts
             if not self._history.progress:
                 facts["held_by"] = await self._obstacle(open_, disks) or facts["held_by"]

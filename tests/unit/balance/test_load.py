@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +23,7 @@ from ottla.balance.load import (
     read_loads,
     summed,
 )
-from ottla.balance.pace import LEAST, MEGABYTE, MOST, START, CopyPace
+from ottla.balance.pace import LEAST, MEGABYTE, MOST, START, Copied, CopyPace
 from ottla.balance.patience import Patience
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
@@ -165,16 +168,51 @@ def test_P39_copying_that_was_once_too_fast_becomes_faster_slowly() -> None:
     assert pace.read(0.01) == pytest.approx(0.75 * 1.1 * START)
 
 
+@dataclass
+class Moving:
+    """Copying to one broker, with producers that write meanwhile. Copying beyond `harmless` makes them wait."""
+
+    pace: CopyPace
+    left: float
+    seconds: float = 0.0
+    moved: float = 0.0
+
+    def go_on(
+        self, *, written: float, harmless: float, possible: float = MOST, longest: float = 600.0
+    ) -> Iterator[int]:
+        """Half a second after the other. All in bytes per second."""
+        until = self.seconds + longest
+        while self.left > 0 and self.seconds < until:
+            copied = min(self.pace.rate, possible) / 2
+            self.seconds += 0.5
+            self.moved += copied
+            self.left += written / 2 - copied
+            told = Copied(self.seconds, int(self.moved), int(self.left))
+            yield self.pace.read(0.02 if 2 * copied > harmless else 0.004, told)
+
+
 def test_P39_copying_that_does_not_come_nearer_to_its_end_gets_more_whatever_the_latency() -> None:
-    """Producers write 15 MB in a second, and wait too long whenever more than 4 MB in a second are copied."""
-    pace = CopyPace(quiet_s=0.005)
-    left, seconds = 2000 * MEGABYTE, 0.0
-    while left > 0:
-        seconds += 0.5
-        left += (15 * MEGABYTE - pace.rate) // 2
-        pace.read(0.008 if pace.rate < 4 * MEGABYTE else 0.02, left=left)
-        assert pace.rate <= 40 * MEGABYTE, "no more than it takes"
-        assert seconds < 600, "it never ends"
+    moving = Moving(CopyPace(quiet_s=0.005), 2000 * MEGABYTE)
+    for rate in moving.go_on(written=15 * MEGABYTE, harmless=4 * MEGABYTE):
+        assert rate <= 40 * MEGABYTE, "no more than it takes"
+    assert moving.left <= 0, "it never ends"
+
+
+def test_P39_a_rate_that_is_not_used_is_not_what_is_too_low() -> None:
+    """A disk copies 12 MB in a second, and producers write 15."""
+    moving = Moving(CopyPace(quiet_s=0.005), 2000 * MEGABYTE)
+    for rate in moving.go_on(
+        written=15 * MEGABYTE, harmless=4 * MEGABYTE, possible=12 * MEGABYTE, longest=120
+    ):
+        assert rate <= 24 * MEGABYTE
+
+
+def test_P39_a_rate_that_producers_made_necessary_falls_when_they_are_calm_again() -> None:
+    moving = Moving(CopyPace(quiet_s=0.005), 1e12)
+    *_, rate = moving.go_on(written=60 * MEGABYTE, harmless=20 * MEGABYTE, longest=60)
+    assert rate > 60 * MEGABYTE
+    *_, rate = moving.go_on(written=1 * MEGABYTE, harmless=20 * MEGABYTE, longest=60)
+    assert rate <= 22 * MEGABYTE
 
 
 def test_P39_the_rate_stays_while_nothing_arrives_at_all() -> None:
@@ -182,9 +220,9 @@ def test_P39_the_rate_stays_while_nothing_arrives_at_all() -> None:
     pace = CopyPace(quiet_s=0.005)
     while pace.rate < 4 * START:
         pace.read(0.005)
-    found = pace.read(0.05)
-    for _ in range(200):
-        pace.read(0.005, progress=False, left=1)
+    found = pace.read(0.05, Copied(1.0, 1000, 1))
+    for second in range(2, 200):
+        pace.read(0.005, Copied(second, 1000, 1))
     assert pace.rate == found
 
 

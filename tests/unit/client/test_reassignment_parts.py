@@ -18,7 +18,7 @@ from ottla.client.http_pages import metrics_address
 from ottla.client.model import Metadata, Reassignment
 from ottla.client.move_pace import TOLD_AFTER_S, patiently
 from ottla.client.produce_latency import p99, read_buckets
-from ottla.client.reassigning import MoveProgress, PartitionMove, leaderless
+from ottla.client.reassigning import MoveHistory, MoveProgress, PartitionMove, leaderless
 from ottla.client.reassignment_file import BadReassignmentFile, read, written
 from ottla.client.throttled_moves import Copying, MoveThrottle, NamedReplicas, copying
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -127,6 +127,16 @@ def test_P39_the_end_of_a_move_is_not_nearer_than_its_throttle_allows() -> None:
     assert burst._replace(rate=0.5 * megabyte).seconds_left == 180
     assert burst._replace(throttle=None).seconds_left == 9
     assert burst._replace(rate=0.0).seconds_left is None
+
+
+def test_P39_what_producers_add_to_a_replica_that_has_arrived_is_no_progress() -> None:
+    history, facts = MoveHistory(), {"throttle": None, "latency_s": None}
+    for second in range(3):
+        done = PartitionMove(1000 + 50 * second, 1000 + 50 * second, True)
+        stands = PartitionMove(10, 500, False)
+        found = history.report({("t", 0): done, ("t", 1): stands}, {}, float(second), facts)
+    assert not history.progress
+    assert (found.rate, found.moved, found.total) == (0.0, 1010, 1500)
 
 
 def test_P39_who_waits_for_longer_than_a_moment_is_told_once(
