@@ -198,12 +198,16 @@ class Mover:
         throttle = CopyPace(0.0) if isinstance(order.throttle, str) else order.throttle
         keep_factor = order.kind == BALANCE  # a drain with too few brokers asks for fewer replicas
         if targets:
-            self._checker.commanded(targets)
-            async for _ in moves.run(
-                targets, throttle, at_once=order.at_once, keep_factor=keep_factor
-            ):
-                pass
-            self._checker.command_ended(targets)
+            began = self._checker.commanded(targets)
+            try:
+                async for _ in moves.run(
+                    targets, throttle, at_once=order.at_once, keep_factor=keep_factor
+                ):
+                    pass
+            except (MoveRefused, MovesUndone):
+                self._checker.command_ended(targets, began)  # it has tidied up, too
+                raise
+            self._checker.command_ended(targets, began)
         return targets
 
     async def _plan(self, client: Client, order: MoveOrder) -> dict[Place, tuple[int, ...]]:

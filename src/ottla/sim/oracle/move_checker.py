@@ -52,17 +52,19 @@ class MoveChecker:
         wished = None if replicas is None else tuple(replicas)
         self._asked.setdefault(key, set()).add(wished)
 
-    def commanded(self, targets: Mapping[tuple[str, int], Sequence[int]]) -> None:
+    def commanded(self, targets: Mapping[tuple[str, int], Sequence[int]]) -> float:
+        """When it began."""
         for (topic, number), replicas in targets.items():
             self.asked(TopicPartition(topic, number), replicas)
+        return self._evidence.now()
 
-    def command_ended(self, targets: Mapping[tuple[str, int], Sequence[int]]) -> None:
-        """O3: a command that ended well leaves none of its partitions in a list of throttled replicas, unless something else
-        was being moved when it was about to remove them: also one of its own, that somebody moves elsewhere. What others have
-        left, of replicas that are out of sync, may stay until all is healed."""
+    def command_ended(self, targets: Mapping[tuple[str, int], Sequence[int]], began: float) -> None:
+        """O3: a command that came to its end leaves none of its partitions in a list of throttled replicas, unless something
+        else was being moved when it was about to remove them: also one of its own, that somebody moves elsewhere. What others
+        have left, of replicas that are out of sync, may stay until all is healed."""
         wanted = {TopicPartition(*place): tuple(targets[place]) for place in targets}
         mine = wanted.keys()
-        ended = max((self._reached.get(each, 0.0) for each in wanted.items()), default=0.0)
+        ended = max([began, *(self._reached.get(each, began) for each in wanted.items())])
         others = any(
             at >= ended for key, (at, reached) in self._moved.items() if wanted.get(key) != reached
         )
