@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.cli.errors import CONFLICT, UNREACHABLE, USAGE
-from support.cluster import OTTLA, ProcessCluster
+from support.cluster import OTTLA, ProcessCluster, wait_until
+from support.configs import TOPIC, described
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -45,6 +49,29 @@ def test_there_is_nothing_left_to_move(cluster: ProcessCluster) -> None:
     assert (done["event"], done["to"], done["empty"]) == ("done", "ottla", [])
 
 
+def test_the_move_goes_on_though_the_last_old_broker_died(tmp_path: Path) -> None:
+    """Nobody can say then of which kind it was."""
+    with ProcessCluster(tmp_path / "cluster", 3) as own:
+        topic = own.create_topic("leaving", assignment=[[3, 1]])
+        producer = Producer({"bootstrap.servers": own.bootstrap})
+        for _ in range(20):
+            producer.produce(topic, random.randbytes(100_000))
+        assert producer.flush(60) == 0
+        plan = tmp_path / "plan.json"
+        wanted = {"topic": topic, "partition": 0, "replicas": [1, 2]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
+        command = [str(OTTLA), "reassign", "execute", str(plan), "--throttle", "1000"]
+        begun = subprocess.Popen([*command, "-b", own.bootstrap], stdout=subprocess.DEVNULL)
+        wait_until(lambda: len(own.partitions(topic)[0].replicas) == 3, 30, "it has begun")
+        begun.kill()
+        begun.wait(10)
+        own.kill(3)
+        done = lines(own, "move")[-1]
+        assert (done["event"], done["empty"]) == ("done", [])
+        assert own.partitions(topic)[0].replicas == [1, 2]
+        assert described(own, TOPIC, topic, "leader.replication.throttled.replicas") == ""
+
+
 def test_a_move_to_brokers_that_are_not_there_is_refused_and_changes_nothing(
     cluster: ProcessCluster,
 ) -> None:
@@ -62,7 +89,7 @@ def test_a_move_to_brokers_that_are_not_there_is_refused_and_changes_nothing(
 def test_a_node_with_replicas_does_not_retire(cluster: ProcessCluster) -> None:
     cluster.wait_whole(cluster.create_topic("kept"))
     done = run(cluster, "retire", 3)
-    assert done.returncode == CONFLICT and "ottla migrate move --to kafka first" in done.stderr
+    assert done.returncode == CONFLICT and "ottla brokers drain 3 first" in done.stderr
 
 
 def test_who_joins_with_an_id_that_was_there_before_is_told_of_its_cordon(

@@ -124,7 +124,7 @@ def test_P39_a_fourth_broker_gets_its_share_under_load_while_the_controller_dies
         (each["topic"], each["partition"]): each["replicas"]
         for each in json.loads(proposal.read_text())["partitions"]
     }
-    ledger.verify().assert_clean()
+    ledger.verify(log_of=cluster.leader_logs(counted)).assert_clean()
     byte_identical(cluster, counted)
     reassign(cluster, "execute", rollback, "--throttle", "none")
     assert assignments(cluster, topic, counted) == {
@@ -221,3 +221,18 @@ def test_P39_what_cannot_be_is_refused_in_words(cluster: ProcessCluster, tmp_pat
     bad = tmp_path / "bad.json"
     bad.write_text('{"version":1,"partitions":[]}')
     assert "cannot be empty" in reassign(cluster, "verify", bad, code=2)
+
+
+def test_who_lists_or_cancels_everything_is_told_which_brokers_do_not_answer(
+    cluster: ProcessCluster,
+) -> None:
+    cluster.kill(3)
+    try:
+        for word in ("list", "cancel"):
+            process = started(cluster, word)
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 0, errors
+            assert "broker 3 does not answer" in errors
+    finally:
+        cluster.start(3)
+        cluster.wait_ready()

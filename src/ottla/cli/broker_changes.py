@@ -386,10 +386,7 @@ def _way_out(command: ChangeCommand, id: int) -> str:
         return f"ottla brokers remove {id} takes it out"
     if not command.has_dynamic_voters(quorum):
         return "it stays a controller, for the voters are static"
-    return (
-        f"ottla controllers remove {id} takes its vote away, and then ottla brokers remove {id} takes"
-        " it out"
-    )
+    return f"ottla migrate retire {id} takes it out, with its vote"
 
 
 def _unknown(id: int, standings: Standings) -> Failure:

@@ -33,6 +33,7 @@ from ottla.cli.connect import (
     DirOption,
     TimeoutOption,
     connect,
+    local_cluster,
 )
 from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, say, warn
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from ottla.client.admin import Place
     from ottla.client.broker_changes import Situation
     from ottla.client.migration import Kind, Readiness
+    from ottla.local.cluster import LocalCluster
 
 CANCELLED_LATER_S = 2.0
 """In which a command that moves partitions has noticed that some of them were cancelled, and begins no others."""
@@ -63,10 +65,16 @@ ToOption = Annotated[
 class _Migrate(ChangeCommand):
     """A command, and which broker is of which kind."""
 
-    def __init__(self, blocking: BlockingClient, format: Format, again: str) -> None:
+    def __init__(
+        self,
+        blocking: BlockingClient,
+        format: Format,
+        again: str,
+        local: LocalCluster | None = None,
+    ) -> None:
         from ottla.client.migration import Migration
 
-        super().__init__(blocking, None, format, again)
+        super().__init__(blocking, local, format, again)
         self.migration = Migration(blocking.client)
         self.kinds: dict[int, Kind] = {}
         """Also of those that died since."""
@@ -256,14 +264,15 @@ def retire(
     from ottla.client.migration import Kind, may_run
     from ottla.client.voters import remove_voter
 
+    local = local_cluster(bootstrap, dir)
     with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
-        command = _Migrate(blocking, format, f"ottla migrate retire {id}")
+        command = _Migrate(blocking, format, f"ottla migrate retire {id}", local)
         quorum = blocking.run(blocking.client.describe_quorum())
         voter = quorum.voter(id)
         if id not in command.now.known and voter is None and quorum.observer(id) is None:
             raise Failure(f"there is no node {id} (ottla migrate status)", NOT_FOUND)
-        towards = " --to kafka" if command.kinds.get(id) is Kind.OTTLA else ""
-        emptied = f"ottla migrate move{towards} first"
+        is_ottla = command.kinds.get(id) is Kind.OTTLA
+        emptied = f"ottla brokers drain {id} first" if is_ottla else "ottla migrate move first"
         require_empty(command, id, emptied)
         if voter is not None:
             require_dynamic(blocking, quorum)
@@ -308,11 +317,6 @@ def _move(
     run = command.blocking.run
     _uncordon(command, command.of_kind(to))
     leaving = command.of_kind(to.other)
-    if not leaving:
-        tidy_up(command.blocking)
-        text = f"all live brokers are of {to.value}: there is nothing to move"
-        command.tell("done", text, to=to.value, empty=[])
-        return
     open_ = [id for id in leaving if not run(command.changes.cordon(id)).holds]
     if open_:
         warn(
@@ -350,14 +354,13 @@ def _move(
         raise Failure(
             f"brokers {', '.join(map(str, left))} have replicas again: run it again", CONFLICT
         )
-    shown = ", ".join(map(str, leaving))
-    command.tell(
-        "done",
-        f"brokers of {to.value} have everything; brokers {shown} have nothing, and may leave, one by one (ottla migrate"
-        " retire ID)",
-        to=to.value,
-        empty=leaving,
-    )
+    text = f"brokers of {to.value} have everything"
+    if leaving:
+        shown = ", ".join(map(str, leaving))
+        text += (
+            f"; brokers {shown} have nothing, and may leave, one by one (ottla migrate retire ID)"
+        )
+    command.tell("done", text, to=to.value, empty=leaving)
 
 
 def _plan(command: _Migrate, to: Kind, tolerance: float) -> tuple[BalancePlan, Situation]:

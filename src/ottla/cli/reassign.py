@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -316,7 +316,7 @@ def cancel(
     Without a file everything is stopped, moves between log directories too, and every throttle is removed (but for those of
     topics that throttle all of their replicas, "*").
     """
-    from ottla.client.log_dir_moves import LogDirMoves
+    from ottla.client.log_dir_moves import LogDirMoves, LogDirRefused
     from ottla.client.reassigning import Reassigner
 
     plan = None if file is None else _read(file)
@@ -326,14 +326,30 @@ def cancel(
         places: Collection[Place] = active if plan is None else plan.targets
         cancelled = blocking.run(moves.cancel(places))
         replicas = None if plan is None else plan.directories
-        stayed = blocking.run(LogDirMoves(blocking.client).cancel(replicas))
+        within = LogDirMoves(blocking.client)
+        refused = None
+        try:
+            stayed = blocking.run(within.cancel(replicas))
+        except LogDirRefused as error:
+            refused, stayed = error, []
         removed = tidy_up(blocking, everything=plan is None)
+        if refused is not None:
+            raise Failure(
+                f"cancelled {count_of(len(cancelled), 'reassignment')}, but a broker refused to leave {refused}",
+                FAILED,
+            )
+        _mention_unheard(within.unheard, "moves between its log directories go on")
         space = _when_space_returns(blocking, cancelled)
     if format is Format.json:
         names = [{"topic": topic, "partition": number} for topic, number in cancelled]
         print_json({"cancelled": names, "log_dirs": len(stayed), "throttle_removed": removed})
     else:
         say(f"cancelled {count_of(len(cancelled) + len(stayed), 'move')}{space}")
+
+
+def _mention_unheard(brokers: Iterable[int], so: str) -> None:
+    for id in brokers:
+        warn(f"broker {id} does not answer: {so}")
 
 
 def _when_space_returns(blocking: BlockingClient, cancelled: Collection[Place]) -> str:
@@ -366,7 +382,11 @@ def list_moves(
 
     with connect(bootstrap, dir, timeout, command_config) as blocking:
         active = blocking.run(Reassigner(blocking.client).active())
-        within = blocking.run(LogDirMoves(blocking.client).under_way())
+        log_dirs = LogDirMoves(blocking.client)
+        within = blocking.run(log_dirs.under_way())
+        _mention_unheard(
+            log_dirs.unheard, "whether it moves replicas between its log directories is not known"
+        )
         mention_left_over(blocking)
     if format is Format.json:
         print_json(

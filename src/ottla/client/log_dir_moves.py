@@ -58,6 +58,8 @@ class LogDirMoves:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._admin = Admin(client)
+        self.unheard: list[int] = []
+        """Brokers that did not say, when last asked, where their replicas lie."""
 
     async def ask(self, moves: Mapping[Replica, str]) -> None:
         """LogDirRefused unless a broker moves the replica, or will make it there."""
@@ -73,31 +75,33 @@ class LogDirMoves:
 
     async def states(self, replicas: Iterable[Replica]) -> dict[Replica, LogDirState]:
         wanted = sorted(set(replicas))
-        found: dict[Replica, LogDirState] = {}
-        for broker in await self._living(wanted):
-            found |= await self._states_on(broker, [(t, p) for b, t, p in wanted if b == broker])
+        asked = {b: [(t, p) for broker, t, p in wanted if broker == b] for b, _, _ in wanted}
+        found = await self._states_on(asked)
         return {replica: found.get(replica, LogDirState(None, None)) for replica in wanted}
 
     async def under_way(self) -> dict[Replica, LogDirState]:
         """All replicas that are being moved, of the brokers that answer."""
-        found: dict[Replica, LogDirState] = {}
-        for broker in (await self._client.metadata([])).brokers:
-            found |= await self._states_on(broker.id, None)
+        registered = (await self._client.describe_cluster()).brokers
+        found = await self._states_on({each.id: None for each in registered})
         return {each: state for each, state in sorted(found.items()) if state.future is not None}
 
     async def _states_on(
-        self, broker: int, places: list[Place] | None
+        self, asked: Mapping[int, list[Place] | None]
     ) -> dict[Replica, LogDirState]:
-        """None: of all its replicas. Nothing, if the broker does not answer."""
-        try:
-            directories = await self._admin.log_dirs(broker, places)
-        except (OSError, Unreachable, KafkaError):
-            return {}
+        """Of these brokers' replicas at these places. None: of all that a broker has."""
+        living = {each.id for each in (await self._client.metadata([])).brokers}
+        self.unheard = sorted(asked.keys() - living)
         current: dict[Replica, str] = {}
         future: dict[Replica, str] = {}
-        for directory in directories:
-            for each in directory.replicas:
-                (future if each.future else current)[broker, *each.place] = directory.path
+        for broker in sorted(asked.keys() & living):
+            try:
+                directories = await self._admin.log_dirs(broker, asked[broker])
+            except (OSError, Unreachable, KafkaError):
+                self.unheard.append(broker)
+                continue
+            for directory in directories:
+                for each in directory.replicas:
+                    (future if each.future else current)[broker, *each.place] = directory.path
         return {each: LogDirState(current.get(each), future.get(each)) for each in current | future}
 
     async def _living(self, replicas: Iterable[Replica]) -> list[int]:
