@@ -47,7 +47,8 @@ STABLE_S_MAX = 5
 
 @dataclass
 class Feeder:
-    """Numbers 0, 1, 2, … into the partitions of a topic in turn, each of them acknowledged in the end."""
+    """Numbers 0, 1, 2, … into the partitions of a topic in turn, each of them acknowledged in the end, and there once: with
+    several requests in flight librdkafka itself may write some twice (see `ledger.replaced`)."""
 
     bootstrap: str
     topic: str
@@ -64,7 +65,12 @@ class Feeder:
 
     def _run(self) -> None:
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0}
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "max.in.flight": 1,
+                "log_level": 0,
+            }
         )
         while not self._stop.wait(1 / self.rate):
             producer.produce(
