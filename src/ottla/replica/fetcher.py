@@ -66,11 +66,12 @@ class AppliedAnswer:
 REST_MAX_S = 1.0
 """A partition that must wait for longer asks again after this time: an operator may have raised the rate."""
 
-Rest = Callable[[Partition, int, float], float]
-"""(partition, bytes received for it, now) -> seconds to wait before it is fetched again."""
+Rest = Callable[[Partition, int, float, bool], float]
+"""(partition, bytes received for it, now, whether committed records are missing) -> seconds to wait before it is fetched
+again."""
 
 
-def never_rest(partition: Partition, received: int, now: float) -> float:
+def never_rest(partition: Partition, received: int, now: float, is_behind: bool) -> float:
     return 0.0
 
 
@@ -102,6 +103,12 @@ class FetchConversation:
         self.followed[key] = Followed(partition, partition.leader_epoch, in_session)
         self._resting.pop(key, None)
         self._changed[key] = None
+
+    def hurry(self, partition: Partition) -> None:
+        """What rests so that others have room is waited for now: the leader counts it as in sync."""
+        key = (partition.topic_id, partition.partition)
+        if key in self._resting:
+            self.followed[key].retry_at = 0.0
 
     def log_start_moved(self, partition: Partition) -> None:
         """Our own retention moved the log start. The leader lets a follower join the ISR only if it has deleted
@@ -153,7 +160,7 @@ class FetchConversation:
             return
         for key in [key for key in self._resting if self.followed[key].retry_at <= now]:
             followed = self.followed[key]
-            pause_s = self._rest_after(followed.partition, 0, now)
+            pause_s = self._rest_after(followed.partition, 0, now, True)
             if pause_s > 0.0:
                 followed.retry_at = now + min(pause_s, REST_MAX_S)
                 continue
@@ -275,7 +282,9 @@ class FetchConversation:
         outcome.bytes_appended += received
         if log.log_end != end or log.epochs.latest != epoch or log.log_start != start:
             self._changed[key] = None
-        pause_s = self._rest_after(partition, received, now) if received else 0.0
+        if not received:
+            return
+        pause_s = self._rest_after(partition, received, now, log.log_end < answer.high_watermark)
         if pause_s > 0.0:
             self._rest(key, followed, now, min(pause_s, REST_MAX_S))
 

@@ -300,11 +300,24 @@ def test_a_partition_that_is_throttled_rests(following: Following) -> None:
     following.world.configure(2, "t", "follower.replication.throttled.replicas", "*")
     following.world.change("t", isr=(2,))
     following.throttle.set_rates(2**63 - 1, 10)
-    following.leader.next().answer(following.records("t", 0))
+    following.leader.next().answer(following.records("t", 0, high_watermark=5))
     following.world.wait(0.9)
     assert following.leader.taken() == []
     following.world.wait(0.2)
     assert following.end("t") == 1
+
+
+def test_P39_a_follower_that_joins_the_isr_rests_no_longer(following: Following) -> None:
+    following.follow("t")
+    following.world.configure(2, "t", "follower.replication.throttled.replicas", "*")
+    following.change("t", isr=(2,))
+    following.throttle.set_rates(2**63 - 1, 10)
+    behind = following.records("t", 0, high_watermark=5)
+    following.leader.next().answer(behind)
+    following.world.wait(0.1)
+    assert following.leader.taken() == []
+    following.change("t", isr=(2, ME))
+    assert following.leader.next().named == [("t", 0)]
 
 
 def test_the_leader_hears_where_the_log_begins_after_retention(following: Following) -> None:
@@ -497,7 +510,7 @@ def test_a_leader_that_has_nothing_to_answer_is_not_late() -> None:
     following.world.change("t", isr=(2,))
     following.throttle.set_rates(2**63 - 1, 1)
     (connection,) = following.leader.server.connections
-    following.leader.next().answer(following.records("t", 0))
+    following.leader.next().answer(following.records("t", 0, high_watermark=5))
     following.world.wait(5)
     assert list(following.leader.server.connections) == [connection]
     assert following.leader.taken() == []

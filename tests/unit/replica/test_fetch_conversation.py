@@ -62,7 +62,7 @@ def test_P39_a_partition_that_is_throttled_rests_after_what_it_got(world: World)
     asked: list[int] = []
     until = 12.5
 
-    def rest(partition: object, received: int, now: float) -> float:
+    def rest(partition: object, received: int, now: float, is_behind: bool) -> float:
         asked.append(received)
         return max(0.0, until - now)
 
@@ -81,6 +81,43 @@ def test_P39_a_partition_that_is_throttled_rests_after_what_it_got(world: World)
     until = 0.0  # an operator raises the rate
     again = conversation.next_request(102, 12.0)
     assert [fetch.fetch_offset for fetch in again.partitions] == [1]
+
+
+@pytest.mark.parametrize(("committed", "is_behind"), [(1, False), (2, True)])
+def test_P39_a_throttle_is_told_whether_committed_records_are_missing(
+    world: World, committed: int, is_behind: bool
+) -> None:
+    told: list[bool] = []
+
+    def rest(partition: object, received: int, now: float, is_behind: bool) -> float:
+        told.append(is_behind)
+        return 0.0
+
+    conversation = FetchConversation(FetcherConfig(node_id=2), rest)
+    conversation.follow(world[2])
+    world.produce(1, "a")
+    conversation.next_request(102, 0.0)
+    answer = world.ask(2, 1)._replace(high_watermark=committed)
+    conversation.answered(response(answer), 0.0)
+    assert told == [is_behind]
+
+
+def test_P39_whoever_is_waited_for_does_not_rest_to_the_end(world: World) -> None:
+    waits = True
+
+    def rest(partition: object, received: int, now: float, is_behind: bool) -> float:
+        return 0.9 if waits else 0.0
+
+    conversation = FetchConversation(FetcherConfig(node_id=2), rest)
+    conversation.follow(world[2])
+    world.produce(1, "a")
+    conversation.next_request(102, 0.0)
+    conversation.answered(response(world.ask(2, 1)), 0.0)
+    assert conversation.next_retry_at() == 0.9
+    waits = False
+    conversation.hurry(world[2])
+    conversation.wake(0.1)
+    assert not conversation.is_idle and conversation.has_news
 
 
 def test_a_partition_in_trouble_leaves_the_session_and_comes_back_after_a_rest(

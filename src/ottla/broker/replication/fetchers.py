@@ -89,6 +89,11 @@ class Replication(ReplicaListener):
             self._leaders[key] = leader
             self._fetcher(leader).follow(partition)
 
+    def joined_isr(self, partition: Partition) -> None:
+        leader = self._leaders.get((partition.topic_id, partition.partition))
+        if leader is not None:
+            self._fetchers[leader].hurry(partition)
+
     def replica_removed(self, partition: Partition) -> None:
         leader = self._leaders.pop((partition.topic_id, partition.partition), None)
         if leader is not None:
@@ -178,6 +183,10 @@ class LeaderFetcher:
 
     def forget(self, partition: Partition) -> None:
         self.conversation.forget(partition.topic_id, partition.partition)
+
+    def hurry(self, partition: Partition) -> None:
+        self.conversation.hurry(partition)
+        self._soon()
 
     def log_start_moved(self, partition: Partition) -> None:
         self.conversation.log_start_moved(partition)

@@ -16,6 +16,9 @@ class ReplicaListener:
     def role_changed(self, partition: Partition) -> None:
         """It has another role, another leader or a new leader epoch."""
 
+    def joined_isr(self, partition: Partition) -> None:
+        """Producers wait for this follower from now on."""
+
     def replica_removed(self, partition: Partition) -> None:
         """It is about to go offline, and will not be served again."""
 

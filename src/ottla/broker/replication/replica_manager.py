@@ -304,11 +304,16 @@ class ReplicaManager:
         if self._unclean:
             key = partition.topic_id, partition.partition
             partition.unclean_epoch = self._unclean.get(key, -1)
-        decision = partition.rules.role(decided, self.settings.node_id)
-        if decision.leader == self.settings.node_id:
+        node_id = self.settings.node_id
+        decision = partition.rules.role(decided, node_id)
+        was_in_sync = node_id in partition.isr
+        if decision.leader == node_id:
             partition.become_leader(decision, self.clock.monotonic())
         elif partition.become_follower(decision):
             follower.begin_following(partition)
+        elif not was_in_sync and node_id in partition.isr:
+            for listener in self.listeners:
+                listener.joined_isr(partition)
 
     def _host(self, topic: TopicImage, number: int) -> Partition | None:
         log = self.placement.open_log(topic, number, self.log_config(topic.name))

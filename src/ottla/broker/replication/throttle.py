@@ -61,15 +61,19 @@ class ReplicationThrottle:
             self._sent.record(size, now)
 
     def _counts(self, partition: Partition, replica: int) -> bool:
-        return replica not in partition.isr and self._is_named(
+        leadership = partition.leadership
+        # The high watermark waits for a follower as soon as it is proposed.
+        isr = partition.isr if leadership is None else leadership.isr_changes.maximal_isr
+        return replica not in isr and self._is_named(
             partition.log.config.leader_throttled_replicas, partition
         )
 
     # -- as follower
 
-    def rest(self, partition: Partition, received: int, now: float) -> float:
+    def rest(self, partition: Partition, received: int, now: float, is_behind: bool) -> float:
         """Seconds to wait before the next fetch of the partition, after receiving this many bytes. Also while the disk has no
-        room for more."""
+        room for more. Who `is_behind` lacks committed records. Who does not is about to be proposed for the ISR, and then
+        producers wait for it."""
         if partition.log.room.level is Level.NONE:
             return NO_ROOM_REST_S
         if (
@@ -79,7 +83,7 @@ class ReplicationThrottle:
         ):
             return 0.0
         self._received.record(received, now)
-        return self._received.delay(self._follower_rate, now)
+        return self._received.delay(self._follower_rate, now) if is_behind else 0.0
 
     def _is_named(self, replicas: tuple[str, ...], partition: Partition) -> bool:
         return ALL in replicas or f"{partition.partition}:{self._node_id}" in replicas
