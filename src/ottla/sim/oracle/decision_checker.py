@@ -76,9 +76,10 @@ class DecisionChecker:
             )
         if now.leader != NO_LEADER and now.leader_recovery_state == RECOVERING:
             self._evidence.ledger(key).recovered_in = now.leader_epoch
+        is_cancelled = bool(was.adding) and set(was.adding).isdisjoint(now.replicas)
         if now.leader not in (was.leader, NO_LEADER):
             eligible = (*was.isr, *was.elr)
-            if now.replicas != was.replicas:
+            if now.replicas != was.replicas and not is_cancelled:
                 eligible += (
                     now.isr
                 )  # a replica may join and lead at once: it is checked as a new member
@@ -107,7 +108,10 @@ class DecisionChecker:
             if member not in was.isr and (broker is None or broker.in_controlled_shutdown):
                 what = f"broker {member} joined the ISR during its controlled shutdown: {decision(now)}"
                 raise self._evidence.violation("D10", node, key, what)
-            elected = now.leader_epoch > was.leader_epoch and now.replicas == was.replicas
+            # Who cancels a move elects uncleanly, where that is allowed and none of the original replicas is in sync.
+            elected = now.leader_epoch > was.leader_epoch and (
+                now.replicas == was.replicas or is_cancelled
+            )
             if member not in was.isr and not elected:
                 self._isr.check_joined(member, key, now)
 
