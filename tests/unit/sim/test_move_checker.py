@@ -121,11 +121,11 @@ def test_O3_a_list_of_throttled_replicas_must_be_gone_with_the_move(decisions: D
     decisions.ask((3, 2))
     decisions.decide(BEGUN, throttle(name, "0:3"))
     decisions.decide(changed((3, 2), isr=(2, 3)))
-    decisions.checker.command_ended({("t", 0): (3, 2)})
+    decisions.checker.command_ended({("t", 0): (3, 2)}, decisions.evidence.now())
     assert [each.rule for each in decisions.checker.violations] == ["O3"]
     decisions.decide(throttle(name, None))
     decisions.checker.violations.clear()
-    decisions.checker.command_ended({("t", 0): (3, 2)})
+    decisions.checker.command_ended({("t", 0): (3, 2)}, decisions.evidence.now())
     assert decisions.checker.violations == []
 
 
@@ -137,5 +137,7 @@ def test_O3_what_somebody_else_moves_elsewhere_keeps_its_throttle(decisions: Dec
     decisions.decide(changed((3, 2), isr=(2, 3)))
     decisions.decide(changed((1, 2, 3), adding=(1,), removing=(3,), isr=(2, 3)))
     decisions.decide(changed((1, 2), isr=(2, 1)))
-    decisions.checker.command_ended({("t", 0): (3, 2)})
+    decisions.checker.command_ended({("t", 0): (3, 2)}, decisions.evidence.now())
     assert decisions.checker.violations == []
+    decisions.checker.command_ended({("t", 0): (3, 2)}, decisions.evidence.now() + 1)
+    assert [each.rule for each in decisions.checker.violations] == ["O3"], "but not for ever"
