@@ -132,6 +132,17 @@ def test_no_candidate_is_left_when_the_last_leader_has_another_disk_and_the_othe
     )
 
 
+def test_a_replica_that_was_taken_away_has_nothing_when_it_comes_again() -> None:
+    """Seed 9800804: a cancelled move took the last leader's replica, and the next move gave it an empty one."""
+    found, now = eligible_leaders(), image(FORGOTTEN)
+    delta = Delta(changed_partitions=[(TOPIC, 0)])
+    without = replace(FORGOTTEN, replicas=(2, 3))
+    found.decided(1, now, image(without), delta)
+    found.decided(1, image(without), now, delta)
+    assert found.last_resort(now, TOPIC, 0) == {2}
+    assert list(found.candidates(now, TOPIC, 0, FORGOTTEN)) == [2]
+
+
 def test_what_a_deposed_leader_goes_on_committing_is_lost_by_the_unclean_election() -> None:
     """Seeds 2283 and 2472: the new leader had everything when it began."""
     everything = of_batches(3)

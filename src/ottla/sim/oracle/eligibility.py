@@ -7,8 +7,8 @@ of the records before: `metadata_replay`.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage
@@ -21,9 +21,18 @@ class LastLeadership:
 
     leader: int
     directories: tuple[UUID, ...]
-    """The log directories of the leader's broker."""
+    """The log directories of the leader's broker; none once its replica was taken away, for another would be empty."""
     members: Mapping[int, int]
     """ISR and ELR, each with its broker epoch: they hold everything, unless they restarted."""
+
+    def among(self, replicas: Collection[int]) -> LastLeadership:
+        """What is left of it, now that these are the replicas."""
+        members = {id: epoch for id, epoch in self.members.items() if id in replicas}
+        return replace(
+            self,
+            directories=self.directories if self.leader in replicas else (),
+            members=members,
+        )
 
 
 class EligibleLeaders:
@@ -34,7 +43,13 @@ class EligibleLeaders:
         for topic_id, number in delta.changed_partitions:
             topic = after.topics_by_id.get(topic_id)
             partition = None if topic is None else topic.partitions[number]
-            if partition is not None and partition.leader != NO_LEADER:
+            if partition is None:
+                continue
+            last = self._last.get((topic_id, number))
+            if partition.leader == NO_LEADER:
+                if last is not None:
+                    self._last[topic_id, number] = last.among(partition.replicas)
+            else:
                 brokers = after.brokers
                 self._last[topic_id, number] = LastLeadership(
                     partition.leader,
