@@ -47,6 +47,8 @@ class Followed:
     leader_epoch: int
     in_session: bool = False
     retry_at: float = 0.0
+    is_held_back: bool = False
+    """It rests so that others have room, and not after an error."""
     named_in: int | None = None
     """The number of the first request that named it in this leader epoch. An answer to an earlier request belongs to an
     earlier leader epoch, even if the same broker leads again, and must change nothing (D8)."""
@@ -104,11 +106,13 @@ class FetchConversation:
         self._resting.pop(key, None)
         self._changed[key] = None
 
-    def hurry(self, partition: Partition) -> None:
-        """What rests so that others have room is waited for now: the leader counts it as in sync."""
+    def hurry(self, partition: Partition) -> bool:
+        """Whether it was held back, and is not any more: the leader counts it as in sync, so producers wait for it."""
         key = (partition.topic_id, partition.partition)
-        if key in self._resting:
-            self.followed[key].retry_at = 0.0
+        if key not in self._resting or not self.followed[key].is_held_back:
+            return False
+        self.followed[key].retry_at = 0.0
+        return True
 
     def log_start_moved(self, partition: Partition) -> None:
         """Our own retention moved the log start. The leader lets a follower join the ISR only if it has deleted
@@ -302,6 +306,7 @@ class FetchConversation:
         self, key: FollowedKey, followed: Followed, now: float, pause_s: float | None = None
     ) -> None:
         followed.retry_at = now + (self.config.backoff_s if pause_s is None else pause_s)
+        followed.is_held_back = pause_s is not None
         self._changed.pop(key, None)
         self._resting[key] = None
         if followed.in_session:

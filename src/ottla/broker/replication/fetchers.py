@@ -185,8 +185,8 @@ class LeaderFetcher:
         self.conversation.forget(partition.topic_id, partition.partition)
 
     def hurry(self, partition: Partition) -> None:
-        self.conversation.hurry(partition)
-        self._soon()
+        if self.conversation.hurry(partition):
+            self._soon()
 
     def log_start_moved(self, partition: Partition) -> None:
         self.conversation.log_start_moved(partition)
