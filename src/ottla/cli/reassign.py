@@ -338,7 +338,7 @@ def cancel(
                 f"cancelled {count_of(len(cancelled), 'reassignment')}, but a broker refused to leave {refused}",
                 FAILED,
             )
-        _mention_unheard(within.unheard, "moves between its log directories go on")
+        _mention_unheard(within.unheard, "moves between its log directories may go on")
         space = _when_space_returns(blocking, cancelled)
     if format is Format.json:
         names = [{"topic": topic, "partition": number} for topic, number in cancelled]
