@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from support.cluster import wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 CLUSTER = ROOT / "docs" / "CLUSTER.md"
@@ -53,6 +55,14 @@ def run(line: str, directory: Path) -> str:
     return done.stdout
 
 
+def has_events(directory: Path) -> bool:
+    """It is written behind what happens."""
+    try:
+        return bool(run("ottla events", directory).strip())
+    except AssertionError:
+        return False  # its topic is about to be made
+
+
 def session(document: Path) -> list[tuple[str, str]]:
     """The commands of `ottla` that a document shows, in order, with their output."""
     shown = [pair for block in blocks(document, "console") for pair in commands(block)]
@@ -67,6 +77,8 @@ def test_a_cluster_as_the_documents_show_it(document: Path, tmp_path: Path) -> N
     assert shown[-1][0] == "ottla purge"
     try:
         for line, output in shown:
+            if line.startswith("ottla explain"):
+                wait_until(lambda: has_events(directory), 30, "the event log tells something")
             printed = run(line.replace("--detach", "--detach --port 0"), directory)
             assert re.fullmatch(pattern(output), printed.strip()), (
                 f"$ {line}\n--- shown\n{output}\n--- printed\n{printed}"
